@@ -1,0 +1,16 @@
+"""What every test gets: a clean environment, so that nothing of the machine leaks into a run."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def clean_environment(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No LAKESHORE_* variable of the caller, and a private home for state."""
+    for name in list(os.environ):
+        if name.startswith(("LAKESHORE_", "DREAMLAKE_")):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("LAKESHORE_HOME", str(tmp_path_factory.mktemp("home")))
