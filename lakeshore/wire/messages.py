@@ -1,0 +1,329 @@
+"""The bodies that producers and workers send to a control plane: THE statement of the protocol.
+
+Every body is a map with string keys, in msgpack (`application/x-msgpack`), or in JSON (`application/json`), where bytes are base64 strings.
+An answer comes in the encoding of its request. Unknown keys are ignored, so an addition never breaks an old peer; `None` and absent are the
+same. The classes below are the shapes of requests, with their defaults. Nothing here parses: whoever receives structures and validates.
+
+    Authorization: Bearer <token>        X-LS-Namespace: <ns>   for open, admin and org callers
+    errors: status 4xx (501, 502, 503, 507) and {"error": str, "field"?: str, "hint"?: str, ...}
+
+Producer
+    POST /v1/producer/submit        SubmitItem   -> {invocation_id, queue, existing?: true, warnings?: [str]}
+                                        409 another call under this id, queue not active, {"error": "purged"} · 413 too large · 429 queue full · 507 disk
+                                    SubmitBatch  -> {results: [{status: 200, invocation_id, queue, existing?} | {status: 4xx, error, field?, hint?}]}
+                                        in the order of the items; never atomic, never blocks (K-18)
+    POST /v1/producer/await         AwaitOne     -> {state, result_blob | result_ref, error, attempt}        the row is terminal
+                                                  | {state: "pending", row_state} | {state: "unknown"} | {state: "purged"}
+                                        with `get` also {invocation: map | null}, answered at once
+                                    WatchSet     -> {results: [{invocation_id, state, result_blob | result_ref, error, attempt}], more: bool}
+                                        only ids that are terminal, unknown or purged; each is reported once and leaves the set. A session that
+                                        the server does not know is a new empty set (K-21)
+    GET  /v1/producer/invocations/:id/result/stream?since=-1     frames, verbatim and undelimited, as `application/x-msgpack-stream`; ends after a
+                                                                 terminal frame or once the row is terminal · 404 unknown
+    POST /v1/producer/invocations/:id/cancel      {}             -> {cancelled: bool, state, cancelling?: true}
+    POST /v1/producer/invocations/:id/trim        TrimRequest    -> {trimmed: n}
+    GET  /v1/producer/queues                                     -> {queues: [{name, kind, state}]}
+    GET  /v1/producer/queues/:name/count?state=queued            -> {count}
+    POST /v1/producer/queues/:queue/topics/:name  TopicAppend    -> {seq}
+    GET  /v1/producer/queues/:queue/topics/:name/stream?since=-1&timeout_s=      frames, as above
+
+Payloads over `INLINE_THRESHOLD_BYTES` travel beside the call
+    POST /v1/namespaces/:ns/payloads/presign      PresignRequest -> {url, bucket, key, expires_at}      url is relative: /v1/blobs/<key>?<signature>
+    PUT | GET /v1/blobs/<key>?<signature>
+
+Worker
+    POST /v1/daemon/hello           HelloRequest -> {worker_id, session_token, session_ttl_s, config, cursor: null, reject: {code, message} | null, key_id,
+                                                     key_rotation_max_age_s, server_time_epoch_s, lost?: [[inv, claim]]}      a refusal is a 200 with `reject`
+    POST /v1/daemon/poll            PollRequest  -> {commands: [Command], acks: [AckAnswer], lost: [[inv, claim]], lease_s: 60, status?: 410}
+                                        Command   {id, kind: "run", body: {invocation_id, claim, attempt, first_seq, queue, function, args_blob |
+                                                   payload_ref {url, key, size, sha256}, run_config, prefix?, parent_invocation_id?, root_invocation_id?}}
+                                                | {id, kind: "cancel", body: {invocation_id, claim}}                      other kinds: skip and log
+                                        AckAnswer {invocation_id, claim, result: one of ACK_RESULTS, state?, expected?, error?}
+                                        `status: 410` fences the session: it drains. 409 {"error": "superseded"} when `n` is not above the newest seen.
+                                        The worker reads in this order: acks, lost, commands (K-28)
+    POST /v1/daemon/ack             AckItem      -> {ok: true, result: "ok" | "duplicate" | "stale", state, ignored?: true} · 409 {"error": "gap", expected}
+                                    AckBatch     -> {acks: [AckAnswer]}
+    POST /v1/daemon/result-chunk    ChunkItem    -> {ok: true, seq, duplicate?: true} · 409 {"error": "gap", expected} | {"error": "stale"}
+                                    ChunkBatch   -> {chunks: [{status, ...the same}]}
+
+`claim` is the only fence: it comes with `run` and every report echoes it (K-5). A report without one is a foreign peer's and is matched by `worker_id`.
+The list that a poll carries in `held` is the truth: a claim of the session that is not listed returns to its queue (K-8).
+Reference: api/function-protocol, nymph/protocol, get-started/payloads; CONTRACT K-5…K-28.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias
+
+MSGPACK: Final = "application/x-msgpack"
+MSGPACK_STREAM: Final = "application/x-msgpack-stream"
+JSON: Final = "application/json"
+OCTETS: Final = "application/octet-stream"
+
+PROTOCOL_VERSION: Final = "1"  # hello.versions.protocol
+DEFAULT_QUEUE: Final = "default"
+
+INLINE_THRESHOLD_BYTES: Final = 262_144  # larger payloads travel by reference
+MAX_PAYLOAD_BYTES: Final = 104_857_600  # larger ones are refused before a byte is sent (K-20)
+MAX_PREFETCH: Final = 32  # PollRequest.capacity is never above
+AWAIT_TIMEOUT_S: Final = 60.0  # of an await that names none
+POLL_TIMEOUT_S: Final = 20.0  # of a poll that names none, and the most that a server holds one
+LEASE_S: Final = 60.0  # PollAnswer.lease_s unless configured (K-11)
+
+ACK_STATES: Final = ("succeeded", "failed", "killed", "timeout")
+ACK_RESULTS: Final = ("ok", "duplicate", "stale", "gap", "refused")
+
+# A field that the wire calls `bytes` hides the builtin from whoever resolves the annotations of its class.
+Blob: TypeAlias = bytes
+Pair: TypeAlias = tuple[str, int]  # (invocation_id, claim)
+Held: TypeAlias = tuple[str, int, bool]  # (invocation_id, claim, started)
+
+
+# ---- parts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FunctionRef:
+    """What a row says it calls. The native path sends the stub `NATIVE_FUNCTION`: the callable's identity is inside the Envelope (S-352)."""
+
+    module: str
+    qualname: str
+    version: str = "v1"
+
+
+NATIVE_FUNCTION: Final = FunctionRef(module="_native_wire", qualname="_native_wire.envelope", version="v1")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlobRef:
+    """Where a payload is that did not fit inline. `size` in bytes, `sha256` 64 hex digits. `url` only in what a server sends."""
+
+    key: str
+    size: int
+    sha256: str | None = None
+    url: str | None = None
+    bucket: str | None = None
+    content_type: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErrorInfo:
+    """Why a body failed. Never a bare string on the wire."""
+
+    type: str
+    message: str
+    traceback: str | None = None
+
+
+# ---- producer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubmitItem:
+    """One call. The same id with the same (queue, function, args, run_config) is the same submit; with others it is a 409 (K-16).
+
+    `args_blob` is the Envelope, verbatim; exactly one of `args_blob` and `args_ref` is set. `retry_failed` is a nonce that moves a failed,
+    killed or timed-out row back to `queued` once (K-17). `watch` adds the id to that session's watched set.
+    """
+
+    invocation_id: str
+    queue: str = DEFAULT_QUEUE
+    function: FunctionRef | None = None
+    args_blob: Blob | None = None
+    args_ref: BlobRef | None = None
+    run_config: dict[str, Any] = field(default_factory=dict)  # queue, priority, key, max_attempts, timeout_s, ...
+    code_context: dict[str, Any] = field(default_factory=dict)
+    parent_invocation_id: str | None = None
+    retry_failed: str | None = None
+    watch: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubmitBatch:
+    """Many calls, answered one by one and in order. `watch` holds for every item that names none."""
+
+    invocations: tuple[SubmitItem, ...]
+    watch: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AwaitOne:
+    """Wait for one row, or with `get` look at it now. `timeout_s` in seconds; a timeout is the answer `pending`, not an error (K-22)."""
+
+    invocation_id: str
+    timeout_s: float = AWAIT_TIMEOUT_S
+    get: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchSet:
+    """Wait for the first of a session's watched ids. A body with the key `watch` is this one; a client that reconnects adds what it has not seen (K-21)."""
+
+    watch: str
+    add: tuple[str, ...] = ()
+    drop: tuple[str, ...] = ()
+    timeout_s: float = AWAIT_TIMEOUT_S
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrimRequest:
+    """Forget all frames but the last `keep_last`; what is trimmed degrades a stream to the row's result (K-24)."""
+
+    keep_last: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicAppend:
+    """One frame for a topic; the server assigns its `seq` (K-25). `final` closes the topic for readers."""
+
+    bytes: Blob
+    final: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PresignRequest:
+    """Ask for a URL. The wire is camelCase here (`contentType`, `jobId`): receivers accept both spellings.
+
+    op="put" needs `size` (bytes) and gets a key that the server mints; op="get" needs `key`.
+    """
+
+    op: str
+    key: str | None = None
+    size: int | None = None
+    content_type: str | None = None
+    job_id: str | None = None
+    kind: str = "args"
+    sha256: str | None = None
+
+
+# ---- worker
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capabilities:
+    """What a host can run. The map is open: a receiver that shows it keeps the keys it does not know (S-376, S-377, S-820)."""
+
+    runners: tuple[str, ...]
+    max_invocations: int | None = None
+    workdir: str | None = None
+    current_invocations: int | None = None
+    cost_weight: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Versions:
+    """What a host found at boot; what it did not find is null (S-378…S-380). `cpu` is {model, cores}, `gpu` [{name, driver, cuda}]."""
+
+    daemon: str
+    protocol: str
+    runsc: str | None = None
+    docker: str | None = None
+    python: str | None = None
+    kernel: str | None = None
+    distro: str | None = None
+    arch: str | None = None
+    cpu: dict[str, Any] | None = None
+    gpu: tuple[dict[str, Any], ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HelloRequest:
+    """First contact. `lanes` is the wire's name of queue memberships; none means the default queue. Registers `session` durably (K-15).
+
+    `public_key` is base64url without padding of 32 bytes. `adopted` lists the claims taken over from an older session of the same worker;
+    those that are not current come back as `lost`.
+    """
+
+    machine_id: str
+    label: str
+    tags: tuple[str, ...]
+    capabilities: Capabilities
+    versions: Versions
+    lanes: tuple[str, ...] = ()
+    public_key: str | None = None
+    session: str | None = None
+    adopted: tuple[Pair, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AckItem:
+    """How one claim ended, `state` one of `ACK_STATES`.
+
+    `retry` asks to run it again while attempts remain, `retries` is how often this worker would (K-7). `last_seq` is the last frame sent:
+    the ack is a `gap` until that one is stored (K-24). At most one of `result_blob` and `result_ref` is set.
+    """
+
+    invocation_id: str
+    state: str
+    result_blob: Blob | None = None
+    result_ref: BlobRef | None = None
+    error: ErrorInfo | None = None
+    worker_id: str | None = None
+    claim: int | None = None
+    retry: bool = False
+    retries: int | None = None
+    last_seq: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AckBatch:
+    """Several, each answered by itself: one refused never touches the rest."""
+
+    acks: tuple[AckItem, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InvocationStatus:
+    """What a foreign daemon tells of a run in flight (S-417). Ours says it in `held`."""
+
+    invocation_id: str
+    state: str = "running"
+    started_at: str | float | None = None
+    exit_code: int | None = None
+    stdout_tail: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PollRequest:
+    """Report, renew, ask. One poll of a session is in flight, `n` rises with each (K-8).
+
+    `queue` may end in `*` (a prefix). `timeout_s` in seconds, at most `POLL_TIMEOUT_S`. `capacity` is how many runs may come back, 0 (control only) to
+    `MAX_PREFETCH`. `kind` and `temperature` order the claim where the queue's row names no order (K-3). Without `session` this is a foreign peer's
+    poll: no list, no acks, one claim.
+    """
+
+    worker_id: str
+    queue: str = DEFAULT_QUEUE
+    timeout_s: float = POLL_TIMEOUT_S
+    cursor: str | None = None
+    invocations: tuple[InvocationStatus, ...] = ()
+    updated_capabilities: dict[str, Any] | None = None
+    session: str | None = None
+    n: int | None = None
+    held: tuple[Held, ...] = ()
+    acks: tuple[AckItem, ...] = ()
+    capacity: int = 1
+    kind: str | None = None
+    temperature: float | None = None
+    labels: dict[str, str] = field(default_factory=dict)
+    draining: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChunkItem:
+    """One frame of a running invocation. Accepted at last + 1 only; the same (claim, seq) again is a duplicate (K-24)."""
+
+    invocation_id: str
+    seq: int
+    bytes: Blob
+    final: bool = False
+    claim: int | None = None
+    worker_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChunkBatch:
+    """Several frames, each answered by itself and in order."""
+
+    chunks: tuple[ChunkItem, ...]
