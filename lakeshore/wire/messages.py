@@ -1,53 +1,67 @@
 """The bodies that producers and workers send to a control plane: THE statement of the protocol.
 
-Every body is a map with string keys, in msgpack (`application/x-msgpack`), or in JSON (`application/json`), where bytes are base64 strings.
-An answer comes in the encoding of its request. Unknown keys are ignored, so an addition never breaks an old peer; `None` and absent are the
-same. The classes below are the shapes of requests, with their defaults. Nothing here parses: whoever receives structures and validates.
+Every body is a map with string keys, in msgpack (`application/x-msgpack`) or in JSON (`application/json`), where
+bytes are base64 strings. An answer comes in the encoding of its request. Unknown keys are ignored, so an addition
+never breaks an old peer; `None` and absent are the same. The classes below are the shapes of the requests, with their
+defaults. Nothing here parses: whoever receives structures and validates.
 
     Authorization: Bearer <token>        X-LS-Namespace: <ns>   for open, admin and org callers
     errors: status 4xx (501, 502, 503, 507) and {"error": str, "field"?: str, "hint"?: str, ...}
 
 Producer
-    POST /v1/producer/submit        SubmitItem   -> {invocation_id, queue, existing?: true, warnings?: [str]}
-                                        409 another call under this id, queue not active, {"error": "purged"} · 413 too large · 429 queue full · 507 disk
-                                    SubmitBatch  -> {results: [{status: 200, invocation_id, queue, existing?} | {status: 4xx, error, field?, hint?}]}
-                                        in the order of the items; never atomic, never blocks (K-18)
-    POST /v1/producer/await         AwaitOne     -> {state, result_blob | result_ref, error, attempt}        the row is terminal
-                                                  | {state: "pending", row_state} | {state: "unknown"} | {state: "purged"}
-                                        with `get` also {invocation: map | null}, answered at once
-                                    WatchSet     -> {results: [{invocation_id, state, result_blob | result_ref, error, attempt}], more: bool}
-                                        only ids that are terminal, unknown or purged; each is reported once and leaves the set. A session that
-                                        the server does not know is a new empty set (K-21)
-    GET  /v1/producer/invocations/:id/result/stream?since=-1     frames, verbatim and undelimited, as `application/x-msgpack-stream`; ends after a
-                                                                 terminal frame or once the row is terminal · 404 unknown
-    POST /v1/producer/invocations/:id/cancel      {}             -> {cancelled: bool, state, cancelling?: true}
-    POST /v1/producer/invocations/:id/trim        TrimRequest    -> {trimmed: n}
-    GET  /v1/producer/queues                                     -> {queues: [{name, kind, state}]}
-    GET  /v1/producer/queues/:name/count?state=queued            -> {count}
-    POST /v1/producer/queues/:queue/topics/:name  TopicAppend    -> {seq}
+    POST /v1/producer/submit
+        SubmitItem  -> {invocation_id, queue, existing?: true, warnings?: [str]}
+            409 another call under this id, queue not active, or {"error": "purged"} · 413 · 429 queue full · 507 disk
+        SubmitBatch -> {results: [{status: 200, invocation_id, queue, existing?} | {status: 4xx, error, field?, hint?}]}
+            in the order of the items; never atomic, never blocks (K-18)
+    POST /v1/producer/await
+        AwaitOne    -> {state, result_blob | result_ref, error, attempt}     once the row is terminal
+                     | {state: "pending", row_state} | {state: "unknown"} | {state: "purged"}
+            with `get` also {invocation: map | null}, answered at once
+        WatchSet    -> {results: [{invocation_id, state, result_blob | result_ref, error, attempt}], more: bool}
+            only ids that are terminal, unknown or purged; each is reported once and leaves the set.
+            A session that the server does not know is a new empty set (K-21)
+    GET  /v1/producer/invocations/:id/result/stream?since=-1
+            frames, verbatim and undelimited, as `application/x-msgpack-stream`; ends after a terminal frame or once
+            the row is terminal · 404 unknown
+    POST /v1/producer/invocations/:id/cancel      {}          -> {cancelled: bool, state, cancelling?: true}
+    POST /v1/producer/invocations/:id/trim        TrimRequest -> {trimmed: n}
+    GET  /v1/producer/queues                                  -> {queues: [{name, kind, state}]}
+    GET  /v1/producer/queues/:name/count?state=queued         -> {count}
+    POST /v1/producer/queues/:queue/topics/:name  TopicAppend -> {seq}
     GET  /v1/producer/queues/:queue/topics/:name/stream?since=-1&timeout_s=      frames, as above
 
 Payloads over `INLINE_THRESHOLD_BYTES` travel beside the call
-    POST /v1/namespaces/:ns/payloads/presign      PresignRequest -> {url, bucket, key, expires_at}      url is relative: /v1/blobs/<key>?<signature>
+    POST /v1/namespaces/:ns/payloads/presign
+        PresignRequest -> {url, bucket, key, expires_at}     url is relative: /v1/blobs/<key>?<signature>
     PUT | GET /v1/blobs/<key>?<signature>
 
 Worker
-    POST /v1/daemon/hello           HelloRequest -> {worker_id, session_token, session_ttl_s, config, cursor: null, reject: {code, message} | null, key_id,
-                                                     key_rotation_max_age_s, server_time_epoch_s, lost?: [[inv, claim]]}      a refusal is a 200 with `reject`
-    POST /v1/daemon/poll            PollRequest  -> {commands: [Command], acks: [AckAnswer], lost: [[inv, claim]], lease_s: 60, status?: 410}
-                                        Command   {id, kind: "run", body: {invocation_id, claim, attempt, first_seq, queue, function, args_blob |
-                                                   payload_ref {url, key, size, sha256}, run_config, prefix?, parent_invocation_id?, root_invocation_id?}}
-                                                | {id, kind: "cancel", body: {invocation_id, claim}}                      other kinds: skip and log
-                                        AckAnswer {invocation_id, claim, result: one of ACK_RESULTS, state?, expected?, error?}
-                                        `status: 410` fences the session: it drains. 409 {"error": "superseded"} when `n` is not above the newest seen.
-                                        The worker reads in this order: acks, lost, commands (K-28)
-    POST /v1/daemon/ack             AckItem      -> {ok: true, result: "ok" | "duplicate" | "stale", state, ignored?: true} · 409 {"error": "gap", expected}
-                                    AckBatch     -> {acks: [AckAnswer]}
-    POST /v1/daemon/result-chunk    ChunkItem    -> {ok: true, seq, duplicate?: true} · 409 {"error": "gap", expected} | {"error": "stale"}
-                                    ChunkBatch   -> {chunks: [{status, ...the same}]}
+    POST /v1/daemon/hello
+        HelloRequest -> {worker_id, session_token, session_ttl_s, config, cursor: null, key_id, key_rotation_max_age_s,
+                         server_time_epoch_s, reject: {code, message} | null, lost?: [[inv, claim]]}
+            a refusal is a 200 with `reject`
+    POST /v1/daemon/poll
+        PollRequest  -> {commands: [Command], acks: [AckAnswer], lost: [[inv, claim]], lease_s: 60, status?: 410}
+            Command   = {id, kind: "run", body: {invocation_id, claim, attempt, first_seq, queue, function, run_config,
+                         args_blob | payload_ref {url, key, size, sha256}, prefix?, parent_invocation_id?,
+                         root_invocation_id?}}
+                      | {id, kind: "cancel", body: {invocation_id, claim}}     other kinds: skip and log
+            AckAnswer = {invocation_id, claim, result: one of ACK_RESULTS, state?, expected?, error?}
+            `status: 410` fences the session: it drains. 409 {"error": "superseded"} when `n` is not above the newest
+            seen. The worker reads acks, then lost, then cancel, then run (K-28)
+    POST /v1/daemon/ack
+        AckItem      -> {ok: true, result: "ok" | "duplicate" | "stale", state, ignored?: true}
+            409 {"error": "gap", expected}
+        AckBatch     -> {acks: [AckAnswer]}
+    POST /v1/daemon/result-chunk
+        ChunkItem    -> {ok: true, seq, duplicate?: true}
+            409 {"error": "gap", expected} | {"error": "stale"}
+        ChunkBatch   -> {chunks: [{status, ...the same}]}
 
-`claim` is the only fence: it comes with `run` and every report echoes it (K-5). A report without one is a foreign peer's and is matched by `worker_id`.
-The list that a poll carries in `held` is the truth: a claim of the session that is not listed returns to its queue (K-8).
+`claim` is the only fence: it comes with `run` and every report echoes it (K-5). A report without one is a foreign
+peer's and is matched by `worker_id`. The list that a poll carries in `held` is the truth: a claim of the session that
+is not listed returns to its queue (K-8).
 Reference: api/function-protocol, nymph/protocol, get-started/payloads; CONTRACT K-5…K-28.
 """
 
@@ -85,7 +99,10 @@ Held: TypeAlias = tuple[str, int, bool]  # (invocation_id, claim, started)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FunctionRef:
-    """What a row says it calls. The native path sends the stub `NATIVE_FUNCTION`: the callable's identity is inside the Envelope (S-352)."""
+    """What a row says it calls.
+
+    The native path sends the stub `NATIVE_FUNCTION`: the callable's identity is inside the Envelope (S-352).
+    """
 
     module: str
     qualname: str
@@ -97,7 +114,10 @@ NATIVE_FUNCTION: Final = FunctionRef(module="_native_wire", qualname="_native_wi
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlobRef:
-    """Where a payload is that did not fit inline. `size` in bytes, `sha256` 64 hex digits. `url` only in what a server sends."""
+    """Where a payload is that did not fit inline.
+
+    `size` in bytes, `sha256` 64 hex digits. `url` only in what a server sends.
+    """
 
     key: str
     size: int
@@ -121,10 +141,12 @@ class ErrorInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubmitItem:
-    """One call. The same id with the same (queue, function, args, run_config) is the same submit; with others it is a 409 (K-16).
+    """One call.
 
-    `args_blob` is the Envelope, verbatim; exactly one of `args_blob` and `args_ref` is set. `retry_failed` is a nonce that moves a failed,
-    killed or timed-out row back to `queued` once (K-17). `watch` adds the id to that session's watched set.
+    The same id with the same (queue, function, args, run_config) is the same submit; with others it is a 409 (K-16).
+    `args_blob` is the Envelope, verbatim; exactly one of `args_blob` and `args_ref` is set. `retry_failed` is a nonce
+    that moves a failed, killed or timed-out row back to `queued` once (K-17). `watch` adds the id to that session's
+    watched set.
     """
 
     invocation_id: str
@@ -149,7 +171,10 @@ class SubmitBatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AwaitOne:
-    """Wait for one row, or with `get` look at it now. `timeout_s` in seconds; a timeout is the answer `pending`, not an error (K-22)."""
+    """Wait for one row, or with `get` look at it now.
+
+    `timeout_s` in seconds; a timeout is the answer `pending`, not an error (K-22).
+    """
 
     invocation_id: str
     timeout_s: float = AWAIT_TIMEOUT_S
@@ -158,7 +183,10 @@ class AwaitOne:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchSet:
-    """Wait for the first of a session's watched ids. A body with the key `watch` is this one; a client that reconnects adds what it has not seen (K-21)."""
+    """Wait for the first of a session's watched ids.
+
+    A body with the key `watch` is this one; a client that reconnects adds what it has not seen (K-21).
+    """
 
     watch: str
     add: tuple[str, ...] = ()
@@ -202,7 +230,10 @@ class PresignRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capabilities:
-    """What a host can run. The map is open: a receiver that shows it keeps the keys it does not know (S-376, S-377, S-820)."""
+    """What a host can run.
+
+    The map is open: a receiver that shows it keeps the keys it does not know (S-376, S-377, S-820).
+    """
 
     runners: tuple[str, ...]
     max_invocations: int | None = None
@@ -213,7 +244,10 @@ class Capabilities:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Versions:
-    """What a host found at boot; what it did not find is null (S-378…S-380). `cpu` is {model, cores}, `gpu` [{name, driver, cuda}]."""
+    """What a host found at boot; what it did not find is null (S-378…S-380).
+
+    `cpu` is {model, cores}, `gpu` [{name, driver, cuda}].
+    """
 
     daemon: str
     protocol: str
@@ -229,10 +263,11 @@ class Versions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HelloRequest:
-    """First contact. `lanes` is the wire's name of queue memberships; none means the default queue. Registers `session` durably (K-15).
+    """First contact.
 
-    `public_key` is base64url without padding of 32 bytes. `adopted` lists the claims taken over from an older session of the same worker;
-    those that are not current come back as `lost`.
+    `lanes` is the wire's name of queue memberships; none means the default queue. Registers `session` durably (K-15).
+    `public_key` is base64url without padding of 32 bytes. `adopted` lists the claims taken over from an older session
+    of the same worker; those that are not current come back as `lost`.
     """
 
     machine_id: str
@@ -250,8 +285,9 @@ class HelloRequest:
 class AckItem:
     """How one claim ended, `state` one of `ACK_STATES`.
 
-    `retry` asks to run it again while attempts remain, `retries` is how often this worker would (K-7). `last_seq` is the last frame sent:
-    the ack is a `gap` until that one is stored (K-24). At most one of `result_blob` and `result_ref` is set.
+    `retry` asks to run it again while attempts remain, `retries` is how often this worker would (K-7). `last_seq` is
+    the last frame sent: the ack is a `gap` until that one is stored (K-24). At most one of `result_blob` and
+    `result_ref` is set.
     """
 
     invocation_id: str
@@ -288,9 +324,9 @@ class InvocationStatus:
 class PollRequest:
     """Report, renew, ask. One poll of a session is in flight, `n` rises with each (K-8).
 
-    `queue` may end in `*` (a prefix). `timeout_s` in seconds, at most `POLL_TIMEOUT_S`. `capacity` is how many runs may come back, 0 (control only) to
-    `MAX_PREFETCH`. `kind` and `temperature` order the claim where the queue's row names no order (K-3). Without `session` this is a foreign peer's
-    poll: no list, no acks, one claim.
+    `queue` may end in `*` (a prefix). `timeout_s` in seconds, at most `POLL_TIMEOUT_S`. `capacity` is how many runs may
+    come back, 0 (control only) to `MAX_PREFETCH`. `kind` and `temperature` order the claim where the queue's row names
+    no order (K-3). Without `session` this is a foreign peer's poll: no list, no acks, one claim.
     """
 
     worker_id: str
@@ -312,7 +348,10 @@ class PollRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChunkItem:
-    """One frame of a running invocation. Accepted at last + 1 only; the same (claim, seq) again is a duplicate (K-24)."""
+    """One frame of a running invocation.
+
+    Accepted at last + 1 only; the same (claim, seq) again is a duplicate (K-24).
+    """
 
     invocation_id: str
     seq: int
