@@ -1,0 +1,310 @@
+-- Every statement of the plane, by name. One guarded UPDATE per transition: the guard is in its WHERE.
+
+-- name: schema
+CREATE TABLE invocation (
+  seq              INTEGER PRIMARY KEY AUTOINCREMENT,
+  id               TEXT    NOT NULL,
+  ns               TEXT    NOT NULL,
+  queue            TEXT    NOT NULL,
+  state            TEXT    NOT NULL,
+  priority         REAL    NOT NULL,
+  key              TEXT,
+  hash             BLOB    NOT NULL,
+  function         BLOB    NOT NULL,
+  run_config       BLOB    NOT NULL,
+  code             BLOB    NOT NULL,
+  prefix           TEXT,
+  parent           TEXT,
+  root             TEXT    NOT NULL,
+  max_attempts     INTEGER NOT NULL,
+  claim            INTEGER NOT NULL DEFAULT 0,
+  attempt          INTEGER NOT NULL DEFAULT 0,
+  free_losses      INTEGER NOT NULL DEFAULT 0,
+  started          INTEGER NOT NULL DEFAULT 0,
+  worker           TEXT,
+  session          TEXT,
+  claim_n          INTEGER NOT NULL DEFAULT 0,
+  last_frame       INTEGER NOT NULL DEFAULT -1,
+  settled_claim    INTEGER,
+  settled_as       TEXT,
+  cancel_requested INTEGER NOT NULL DEFAULT 0,
+  cancel_deadline  REAL,
+  retry_nonce      TEXT,
+  error            BLOB,
+  submitted_at     REAL    NOT NULL,
+  claimed_at       REAL,
+  started_at       REAL,
+  finished_at      REAL
+);
+CREATE UNIQUE INDEX invocation_id ON invocation (id);
+CREATE UNIQUE INDEX invocation_key ON invocation (ns, queue, key) WHERE key IS NOT NULL;
+CREATE INDEX invocation_queued ON invocation (ns, queue, priority DESC, seq) WHERE state = 'queued';
+CREATE INDEX invocation_running ON invocation (ns, worker, session) WHERE state = 'running';
+CREATE INDEX invocation_finished ON invocation (finished_at) WHERE finished_at IS NOT NULL;
+CREATE TABLE args (seq INTEGER PRIMARY KEY, data BLOB, blob TEXT, size INTEGER NOT NULL, sha256 TEXT);
+CREATE TABLE result (seq INTEGER PRIMARY KEY, data BLOB, blob TEXT, size INTEGER NOT NULL, sha256 TEXT);
+CREATE TABLE frame (
+  channel INTEGER NOT NULL, seq INTEGER NOT NULL, claim INTEGER NOT NULL,
+  segment INTEGER NOT NULL, offset INTEGER NOT NULL, length INTEGER NOT NULL, final INTEGER NOT NULL,
+  PRIMARY KEY (channel, seq)
+) WITHOUT ROWID;
+CREATE TABLE topic (
+  channel INTEGER PRIMARY KEY AUTOINCREMENT, ns TEXT NOT NULL, queue TEXT NOT NULL, name TEXT NOT NULL,
+  last INTEGER NOT NULL DEFAULT -1, final INTEGER NOT NULL DEFAULT 0, posted_at REAL NOT NULL
+);
+CREATE UNIQUE INDEX topic_name ON topic (ns, queue, name);
+CREATE TABLE queue (
+  ns TEXT NOT NULL, name TEXT NOT NULL, kind TEXT, temperature REAL, state TEXT NOT NULL DEFAULT 'active',
+  max_depth INTEGER, created_at REAL NOT NULL, PRIMARY KEY (ns, name)
+) WITHOUT ROWID;
+CREATE TABLE tally (
+  ns TEXT NOT NULL, queue TEXT NOT NULL, state TEXT NOT NULL, n INTEGER NOT NULL, PRIMARY KEY (ns, queue, state)
+) WITHOUT ROWID;
+CREATE TABLE worker (
+  ns TEXT NOT NULL, id TEXT NOT NULL, session TEXT NOT NULL, n INTEGER NOT NULL DEFAULT 0,
+  registered_at REAL NOT NULL, info BLOB, PRIMARY KEY (ns, id)
+) WITHOUT ROWID;
+CREATE TABLE tombstone (id TEXT PRIMARY KEY, ns TEXT NOT NULL, hash BLOB NOT NULL, purged_at REAL NOT NULL) WITHOUT ROWID;
+
+-- name: submit
+INSERT INTO invocation (id, ns, queue, state, priority, key, hash, function, run_config, code, prefix, parent, root,
+                        max_attempts, retry_nonce, submitted_at)
+VALUES (:id, :ns, :queue, 'queued', :priority, :key, :hash, :function, :run_config, :code, :prefix, :parent,
+        COALESCE((SELECT root FROM invocation WHERE id = :parent AND ns = :ns), :parent, :id), :max_attempts,
+        :retry_nonce, :now)
+ON CONFLICT DO NOTHING
+RETURNING seq
+
+-- name: row_for_resubmit
+SELECT seq, id, ns, queue, key, hash, state, claim, retry_nonce FROM invocation WHERE id = :id
+
+-- name: row_by_key
+SELECT seq, id, ns, queue, key, hash, state, claim, retry_nonce FROM invocation
+WHERE ns = :ns AND queue = :queue AND key = :key
+
+-- name: tombstone
+SELECT ns, hash FROM tombstone WHERE id = :id
+
+-- name: queue_of
+SELECT kind, temperature, state, max_depth FROM queue WHERE ns = :ns AND name = :name
+
+-- name: ensure_queue
+INSERT INTO queue (ns, name, created_at) VALUES (:ns, :name, :now) ON CONFLICT DO NOTHING
+
+-- name: put_queue
+INSERT INTO queue (ns, name, kind, temperature, state, max_depth, created_at)
+VALUES (:ns, :name, :kind, :temperature, :state, :max_depth, :now)
+ON CONFLICT (ns, name) DO UPDATE SET kind = :kind, temperature = :temperature, state = :state, max_depth = :max_depth
+
+-- name: queues
+SELECT name, kind, temperature, state, max_depth FROM queue WHERE ns = :ns ORDER BY name
+
+-- name: queues_by_prefix
+SELECT name FROM queue WHERE ns = :ns AND name >= :low AND name < :high ORDER BY name
+
+-- name: put_args
+INSERT OR REPLACE INTO args (seq, data, blob, size, sha256) VALUES (:seq, :data, :blob, :size, :sha256)
+
+-- name: args
+SELECT data, blob, size, sha256 FROM args WHERE seq = :seq
+
+-- name: put_result
+INSERT OR REPLACE INTO result (seq, data, blob, size, sha256) VALUES (:seq, :data, :blob, :size, :sha256)
+
+-- name: result
+SELECT data, blob, size, sha256 FROM result WHERE seq = :seq
+
+-- name: next_oldest
+SELECT seq, priority FROM invocation
+WHERE ns = :ns AND queue = :queue AND state = 'queued' ORDER BY priority DESC, seq ASC LIMIT :limit
+
+-- name: next_priority
+SELECT MAX(priority) FROM invocation WHERE ns = :ns AND queue = :queue AND state = 'queued' AND priority < :below
+
+-- name: newest_at
+SELECT seq, priority FROM invocation
+WHERE ns = :ns AND queue = :queue AND state = 'queued' AND priority = :priority ORDER BY seq DESC LIMIT :limit
+
+-- name: oldest_at
+SELECT seq, priority FROM invocation
+WHERE ns = :ns AND queue = :queue AND state = 'queued' AND priority = :priority ORDER BY seq ASC LIMIT :limit
+
+-- name: priority_levels
+SELECT priority, COUNT(*) FROM invocation
+WHERE ns = :ns AND queue = :queue AND state = 'queued' GROUP BY priority ORDER BY priority DESC
+
+-- name: claim_if_queued
+UPDATE invocation
+SET state = 'running', claim = claim + 1, worker = :worker, session = :session, claim_n = :n, claimed_at = :now,
+    started = :start, attempt = attempt + :start, started_at = CASE WHEN :start THEN :now ELSE NULL END
+WHERE seq = :seq AND state = 'queued'
+RETURNING seq, id, ns, queue, claim, attempt, started, last_frame, function, run_config, prefix, parent, root
+
+-- name: start_if_claimed
+UPDATE invocation SET started = 1, attempt = attempt + 1, started_at = :now
+WHERE id = :id AND ns = :ns AND claim = :claim AND state = 'running' AND started = 0
+
+-- name: row_for_report
+SELECT seq, ns, queue, state, claim, started, attempt, max_attempts, free_losses, cancel_requested, last_frame,
+       settled_claim, settled_as, worker, session, claim_n, started_at
+FROM invocation WHERE id = :id
+
+-- name: settle_if_claimed
+UPDATE invocation
+SET state = :state, attempt = :attempt, started = 1, started_at = COALESCE(started_at, :now), finished_at = :now,
+    error = :error, last_frame = :last_frame, settled_claim = :claim, settled_as = :settled_as, session = NULL
+WHERE seq = :seq AND state = 'running' AND claim = :claim
+
+-- name: requeue_if_claimed
+UPDATE invocation
+SET state = 'queued', attempt = :attempt, free_losses = :free_losses, started = 0, started_at = NULL, claimed_at = NULL,
+    error = COALESCE(:error, error), settled_claim = COALESCE(:settled_claim, settled_claim),
+    settled_as = COALESCE(:settled_as, settled_as), worker = NULL, session = NULL
+WHERE seq = :seq AND state = 'running' AND claim = :claim
+
+-- name: end_if_claimed
+UPDATE invocation
+SET state = :state, attempt = :attempt, free_losses = :free_losses, finished_at = :now, error = :error,
+    last_frame = :last_frame, session = NULL
+WHERE seq = :seq AND state = 'running' AND claim = :claim
+
+-- name: kill_if_queued
+UPDATE invocation SET state = 'killed', finished_at = :now, error = :error WHERE id = :id AND ns = :ns AND state = 'queued'
+
+-- name: kill_all_queued
+UPDATE invocation SET state = 'killed', finished_at = :now, error = :error
+WHERE ns = :ns AND state = 'queued' AND (:queue IS NULL OR queue = :queue) RETURNING id, queue
+
+-- name: request_cancel_if_running
+UPDATE invocation SET cancel_requested = 1, cancel_deadline = COALESCE(cancel_deadline, :deadline)
+WHERE seq = :seq AND state = 'running' AND claim = :claim
+
+-- name: retry_if_ended
+UPDATE invocation
+SET state = 'queued', claim = claim + 1, attempt = 0, free_losses = 0, started = 0, worker = NULL, session = NULL,
+    cancel_requested = 0, cancel_deadline = NULL, error = NULL, settled_claim = NULL, settled_as = NULL,
+    claimed_at = NULL, started_at = NULL, finished_at = NULL, retry_nonce = COALESCE(:nonce, retry_nonce)
+WHERE seq = :seq AND claim = :claim AND state IN ('failed', 'killed', 'timeout')
+
+-- name: drop_result
+DELETE FROM result WHERE seq = :seq RETURNING blob
+
+-- name: running_of_session
+SELECT id, claim, started, claim_n FROM invocation
+WHERE ns = :ns AND worker = :worker AND session = :session AND state = 'running'
+
+-- name: running_of_worker
+SELECT id, claim, session FROM invocation WHERE ns = :ns AND worker = :worker AND state = 'running'
+
+-- name: running
+SELECT id, ns, claim, worker, session, cancel_requested, cancel_deadline FROM invocation WHERE state = 'running'
+
+-- name: holders
+SELECT DISTINCT session FROM invocation WHERE state = 'running'
+
+-- name: running_of_holder
+SELECT id, claim FROM invocation WHERE state = 'running' AND session = :session
+
+-- name: rehome_if_claimed
+UPDATE invocation SET session = :session, claim_n = 0
+WHERE id = :id AND ns = :ns AND worker = :worker AND claim = :claim AND state = 'running'
+
+-- name: worker_of
+SELECT session, n FROM worker WHERE ns = :ns AND id = :id
+
+-- name: register_worker
+INSERT INTO worker (ns, id, session, n, registered_at, info) VALUES (:ns, :id, :session, 0, :now, :info)
+ON CONFLICT (ns, id) DO UPDATE
+SET session = :session, n = 0, registered_at = :now, info = COALESCE(:info, info) WHERE session < :session
+
+-- name: number_poll
+UPDATE worker SET n = :n WHERE ns = :ns AND id = :id AND session = :session AND n < :n
+
+-- name: append_if_next
+UPDATE invocation
+SET last_frame = :seq, attempt = attempt + (started = 0), started_at = COALESCE(started_at, :now), started = 1
+WHERE seq = :channel AND state = 'running' AND claim = :claim AND last_frame = :seq - 1
+
+-- name: put_frame
+INSERT INTO frame (channel, seq, claim, segment, offset, length, final)
+VALUES (:channel, :seq, :claim, :segment, :offset, :length, :final)
+
+-- name: frame_claim
+SELECT claim FROM frame WHERE channel = :channel AND seq = :seq
+
+-- name: frames_since
+SELECT seq, claim, segment, offset, length, final FROM frame WHERE channel = :channel AND seq > :since
+ORDER BY seq LIMIT :limit
+
+-- name: trim_frames
+DELETE FROM frame WHERE channel = :channel AND seq <= :upto
+
+-- name: segments_in_use
+SELECT DISTINCT segment FROM frame
+
+-- name: post_topic
+INSERT INTO topic (ns, queue, name, last, posted_at) VALUES (:ns, :queue, :name, 0, :now)
+ON CONFLICT (ns, queue, name) DO UPDATE SET last = last + 1, posted_at = :now
+RETURNING channel, last
+
+-- name: topic_of
+SELECT channel, last FROM topic WHERE ns = :ns AND queue = :queue AND name = :name
+
+-- name: row
+SELECT seq, id, ns, queue, state, priority, key, hash, function, run_config, code, prefix, parent, root, max_attempts,
+       claim, attempt, started, worker, last_frame, cancel_requested, error, submitted_at, claimed_at, started_at,
+       finished_at
+FROM invocation WHERE id = :id AND ns = :ns
+
+-- name: ended
+SELECT seq, ns, state, attempt, error FROM invocation WHERE id = :id
+
+-- name: list
+SELECT seq, id, ns, queue, state, priority, key, hash, function, run_config, code, prefix, parent, root, max_attempts,
+       claim, attempt, started, worker, last_frame, cancel_requested, error, submitted_at, claimed_at, started_at,
+       finished_at
+FROM invocation
+WHERE ns = :ns AND (:queue IS NULL OR queue = :queue) AND (:worker IS NULL OR worker = :worker)
+  AND (:states IS NULL OR instr(:states, ',' || state || ',') > 0) AND (:before IS NULL OR seq < :before)
+ORDER BY seq DESC LIMIT :limit OFFSET :offset
+
+-- name: count
+SELECT n FROM tally WHERE ns = :ns AND queue = :queue AND state = :state
+
+-- name: count_rows
+SELECT COUNT(*) FROM invocation WHERE ns = :ns AND queue = :queue AND state = :state
+
+-- name: tallies
+SELECT ns, queue, state, n FROM tally WHERE n != 0
+
+-- name: move_tally
+INSERT INTO tally (ns, queue, state, n) VALUES (:ns, :queue, :state, :n)
+ON CONFLICT (ns, queue, state) DO UPDATE SET n = n + :n
+
+-- name: expired_rows
+SELECT seq, id, ns, queue, state, hash FROM invocation WHERE finished_at IS NOT NULL AND finished_at < :before
+ORDER BY finished_at LIMIT :limit
+
+-- name: bury
+INSERT OR REPLACE INTO tombstone (id, ns, hash, purged_at) VALUES (:id, :ns, :hash, :now)
+
+-- name: drop_row
+DELETE FROM invocation WHERE seq = :seq
+
+-- name: drop_args
+DELETE FROM args WHERE seq = :seq RETURNING blob
+
+-- name: drop_frames
+DELETE FROM frame WHERE channel = :channel
+
+-- name: drop_old_tombstones
+DELETE FROM tombstone WHERE purged_at < :before
+
+-- name: old_topics
+SELECT channel FROM topic WHERE posted_at < :before LIMIT :limit
+
+-- name: drop_topic
+DELETE FROM topic WHERE channel = :channel
+
+-- name: blob_in_use
+SELECT EXISTS (SELECT 1 FROM args WHERE blob = :key) OR EXISTS (SELECT 1 FROM result WHERE blob = :key)
