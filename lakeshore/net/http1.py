@@ -1,0 +1,280 @@
+"""HTTP/1.1 from the client's side, without I/O: bytes of a request out, bytes of an answer in.
+
+`build_request` writes a head. An `Exchange` is one request's answer: feed it what was received (b"" at the end of the
+connection) and it has `status`, `headers`, body chunks, `complete`, and `reusable`: whether another request may
+follow on the connection.
+
+h11 judges every answer but one strict shape, which is nearly all of our own traffic and costs h11 70 µs: a head that
+arrives whole, in plain ASCII, `HTTP/1.1`, with one Content-Length and neither Transfer-Encoding, Connection nor
+Upgrade. What deviates in any way goes to h11 from its first byte; a property test holds the two paths equal. Sizes
+are bounded: head, in-memory body, number of 1xx answers.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+
+import h11
+
+from .errors import ConnectionLost, ProtocolViolation
+from .response import Headers, Response
+from .target import Target
+
+MAX_HEAD = 64 * 1024
+MAX_BODY = 64 * 1024 * 1024
+_MAX_INFORMATIONAL = 16
+_SLICE = 16 * 1024  # h11 checks its limit only when a head is incomplete, so heads reach it in slices
+
+HeaderItems = Mapping[str, str] | Iterable[tuple[str, str]]
+
+_NAME = r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"
+_FIELDS = re.compile(_NAME + r": [\t\x20-\x7e\x80-\xff]*\r\n(?:" + _NAME + r": [\t\x20-\x7e\x80-\xff]*\r\n)*")
+_METHOD = re.compile(r"[A-Z]+")
+_PATH = re.compile(r"/[!-~]*")
+_OURS = frozenset(
+    {"content-length", "transfer-encoding", "connection", "expect", "upgrade", "te", "trailer", "keep-alive"}
+)
+_PLAIN = re.compile(
+    rb"HTTP/1\.1 ([2-5][0-9][0-9]) [\t\x20-\x7e]*\r\n((?:" + _NAME.encode() + rb":[\t\x20-\x7e]*\r\n)*)\r\n"
+)
+_NOT_PLAIN = frozenset({b"transfer-encoding", b"connection", b"upgrade"})
+
+
+def build_request(
+    target: Target,
+    method: str,
+    path: str,
+    headers: HeaderItems = (),
+    *,
+    content_length: int | None = 0,
+    has_body: bool = True,
+) -> bytes:
+    """The head of a request, blank line included. `content_length=None` announces a chunked body; `has_body=False`
+    none at all.
+
+    ValueError for anything that could change how the request is framed: a header that is ours to write, a line break,
+    a path with spaces or non-ASCII characters. `Host` may be given; else it is the target's.
+    """
+    if not _METHOD.fullmatch(method) or method == "CONNECT":
+        raise ValueError(f"{method!r} is not a method that can be sent; use an upper-case name such as GET or POST")
+    if not _PATH.fullmatch(path) or "#" in path:
+        raise ValueError("a path starts with '/' and is percent-encoded ASCII without a fragment")
+    pairs = headers.items() if isinstance(headers, Mapping) else headers
+    block = ""
+    count = 0
+    host = f"host: {target.host_header}\r\n"
+    for name, value in pairs:
+        lower = name.lower()
+        if lower in _OURS:
+            raise ValueError(f"the header {name!r} frames the request and is written by the connection; leave it out")
+        if lower == "host":
+            host = ""
+        block += f"{name}: {value}\r\n"
+        count += 1
+    # a smuggled line break makes more lines than headers, so one match and one count cover every field
+    if count and (not _FIELDS.fullmatch(block) or block.count("\n") != count):
+        raise ValueError("a header has an invalid name, or a value with line breaks or characters outside latin-1")
+    if not has_body:
+        framing = ""
+    elif content_length is None:
+        framing = "transfer-encoding: chunked\r\n"
+    else:
+        framing = f"content-length: {content_length}\r\n"
+    return f"{method} {target.prefix}{path} HTTP/1.1\r\n{host}{block}{framing}\r\n".encode("latin-1")
+
+
+@lru_cache(maxsize=32)
+def _request_event(method: str) -> h11.Request:
+    # h11 frames an answer by the request's method alone; the head that really left was written by build_request
+    return h11.Request(method=method, target="/", headers=[("host", "h")])
+
+
+class Exchange:
+    """The answer to one request, as far as it has arrived.
+
+    `max_body` bounds the body in bytes (None for streams, whose reader takes chunks as they come).
+    """
+
+    __slots__ = (
+        "_h11", "_informational", "_left", "_max_body", "_max_head", "_method", "_path", "_size", "_target",
+        "chunks", "complete", "headers", "reusable", "started", "status",
+    )  # fmt: skip
+
+    def __init__(
+        self, target: Target, method: str, path: str, *, max_body: int | None = MAX_BODY, max_head: int = MAX_HEAD
+    ) -> None:
+        self._target = target
+        self._method = method
+        self._path = path
+        self._max_body = max_body
+        self._max_head = max_head
+        self._h11: h11.Connection | None = None
+        self._informational = 0
+        self._left = 0
+        self._size = 0
+        self.chunks: list[bytes] = []
+        self.started = False
+        self.status: int | None = None
+        self.headers = Headers([])
+        self.complete = False
+        self.reusable = False
+
+    @property
+    def url(self) -> str:
+        """What was asked, without the query: signatures travel there."""
+        return self._target.url + self._path.partition("?")[0]
+
+    def receive(self, data: bytes) -> None:
+        """Take received bytes; b"" means that the connection has ended.
+
+        ConnectionLost when it ended before the answer did; ProtocolViolation when the answer is malformed or too large.
+        """
+        if self.complete:
+            self.reusable = False  # the end, or bytes that nobody asked for: the next answer could be read from them
+            return
+        if not self.started:
+            if not data:
+                raise self.lost("closed the connection without answering")
+            self.started = True
+            if not self._receive_plain_head(data):
+                self._feed_h11(data)
+        elif self._h11 is None:
+            if not data:
+                raise self.lost(f"closed the connection {self._left} bytes before the end of its answer")
+            self._receive_counted(data)
+        else:
+            self._feed_h11(data)
+
+    def take(self) -> list[bytes]:
+        """The body chunks that have arrived since the last call. None is empty."""
+        chunks = self.chunks
+        self.chunks = []
+        return chunks
+
+    def response(self) -> Response:
+        """The whole answer, once `complete`."""
+        assert self.complete and self.status is not None
+        chunks = self.chunks
+        return Response(
+            status=self.status, headers=self.headers, body=chunks[0] if len(chunks) == 1 else b"".join(chunks)
+        )
+
+    def lost(self, what: str) -> ConnectionLost:
+        """The error for a connection that ended now; `what` completes 'the server …'."""
+        return ConnectionLost(
+            f"{self._method} {self.url}: the server {what}. If it was restarted, try again; else look at its log",
+            url=self.url,
+            sent_anything=True,
+            received_anything=self.started,
+        )
+
+    # -- the strict shape ----------------------------------------------------------------------------------------
+
+    def _receive_plain_head(self, data: bytes) -> bool:
+        match = _PLAIN.match(data)
+        if match is None or self._method == "HEAD":
+            return False
+        end = match.end()
+        status = int(match[1])
+        if status in (204, 304) or end > self._max_head:
+            return False
+        length: bytes | None = None
+        raw: list[tuple[bytes, bytes]] = []
+        for line in match[2].split(b"\r\n")[:-1]:
+            name, _, value = line.partition(b":")
+            name = name.lower()
+            value = value.strip(b" \t")
+            if name == b"content-length":
+                if length is not None or not value.isdigit() or len(value) > 18:
+                    return False
+                length = value
+            elif name in _NOT_PLAIN:
+                return False
+            raw.append((name, value))
+        if length is None:
+            return False
+        self._left = int(length)
+        self._check_size(self._left)
+        self.status = status
+        self.headers = Headers(raw)
+        self._receive_counted(data[end:])
+        return True
+
+    def _receive_counted(self, data: bytes) -> None:
+        extra = len(data) - self._left
+        if extra > 0:
+            data = data[: self._left]
+        if data:
+            self.chunks.append(data)
+            self._left -= len(data)
+        if self._left == 0:
+            self.complete = True
+            self.reusable = extra <= 0
+
+    # -- everything else -----------------------------------------------------------------------------------------
+
+    def _feed_h11(self, data: bytes) -> None:
+        conn = self._h11
+        if conn is None:
+            conn = self._h11 = h11.Connection(h11.CLIENT, max_incomplete_event_size=self._max_head)
+            conn.send(_request_event(self._method))
+            conn.send(h11.EndOfMessage())
+        try:
+            if not data:
+                conn.receive_data(b"")
+                self._pump(conn)
+                return
+            start = 0
+            while start < len(data):
+                # small slices while a head may be growing, the rest at once when the body has begun
+                stop = start + _SLICE if self.status is None else len(data)
+                conn.receive_data(data[start:stop])
+                start = stop
+                self._pump(conn)
+        except h11.RemoteProtocolError as error:
+            if not data:
+                raise self.lost("closed the connection before the end of its answer") from None
+            hint = "its head is too large" if error.error_status_hint == 431 else str(error)
+            raise self._violation(f"is not a valid HTTP/1.1 answer ({hint})") from None
+
+    def _pump(self, conn: h11.Connection) -> None:
+        while not self.complete:
+            event = conn.next_event()
+            if event is h11.NEED_DATA:
+                return
+            if isinstance(event, h11.Data):
+                if event.data:
+                    self._size += len(event.data)
+                    self._check_size(self._size)
+                    self.chunks.append(bytes(event.data))
+            elif isinstance(event, h11.EndOfMessage):
+                self.complete = True
+            elif isinstance(event, h11.Response):
+                self._receive_head(event)
+            elif isinstance(event, h11.InformationalResponse) and event.status_code != 101:
+                self._informational += 1
+                if self._informational > _MAX_INFORMATIONAL:
+                    raise self._violation("announces itself without end (too many 1xx answers)")
+            else:  # PAUSED or 101: the peer switches to a protocol that nobody asked for
+                raise self._violation("switches to another protocol")
+        self.reusable = conn.states == {h11.CLIENT: h11.DONE, h11.SERVER: h11.DONE} and not conn.trailing_data[0]
+
+    def _receive_head(self, event: h11.Response) -> None:
+        names = [name for name, _ in event.headers]
+        if b"content-length" in names and b"transfer-encoding" in names:
+            raise self._violation("states its length in two ways (Content-Length and Transfer-Encoding)")
+        self.status = event.status_code
+        self.headers = Headers(list(event.headers))
+        if b"content-length" in names and self._method != "HEAD" and event.status_code not in (204, 304):
+            self._check_size(int(dict(event.headers)[b"content-length"]))
+
+    def _check_size(self, size: int) -> None:
+        if self._max_body is not None and size > self._max_body:
+            raise self._violation(f"is larger than the {self._max_body} bytes allowed; stream it to a file instead")
+
+    def _violation(self, what: str) -> ProtocolViolation:
+        return ProtocolViolation(
+            f"{self._method} {self.url}: the answer {what}. Check that this URL is a Lakeshore server", url=self.url
+        )
