@@ -1,0 +1,173 @@
+"""Doorbells: hints that wake who waits, in this process or another one on the same file.
+
+A bell never carries news, only a reason to look: the rows are the truth. A waiter listens first, looks again, and only
+then sleeps, so nothing that happens in between is missed. On disk a bell is a FIFO per waiter; a file system without
+FIFOs makes a waiter look at a slow pace instead.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import itertools
+import logging
+import os
+import select
+import threading
+import time
+from pathlib import Path
+from typing import Protocol
+
+log = logging.getLogger(__name__)
+
+PACE_S = 1.0
+"""A waiter that hears nothing looks for itself this often."""
+BLIND_PACE_S = 0.02
+"""How often it looks where no bell can be hung."""
+_SUFFIX = ".bell"
+
+
+class Bell(Protocol):
+    """Something to sleep on. Use it as a context manager: it listens from `__enter__` on."""
+
+    def __enter__(self) -> Bell: ...
+    def __exit__(self, *_: object) -> None: ...
+    def wait(self, timeout_s: float) -> None:
+        """Sleep until rung, or for `timeout_s`, or for the pace at which to look anyway."""
+
+
+class Bells(Protocol):
+    """Names are any text, e.g. `work/default/gpu`, `done`, `frames/17`."""
+
+    def listen(self, *names: str) -> Bell: ...
+    def ring(self, *names: str) -> None: ...
+
+
+class MemoryBells:
+    """Bells between the threads of one process."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._waiting: dict[str, set[threading.Event]] = {}
+
+    def listen(self, *names: str) -> Bell:
+        return _MemoryBell(self, names)
+
+    def ring(self, *names: str) -> None:
+        if not self._waiting:
+            return
+        with self._lock:
+            for name in names:
+                for event in self._waiting.get(name, ()):
+                    event.set()
+
+
+class _MemoryBell:
+    def __init__(self, bells: MemoryBells, names: tuple[str, ...]) -> None:
+        self._bells, self._names, self._event = bells, names, threading.Event()
+
+    def __enter__(self) -> _MemoryBell:
+        with self._bells._lock:
+            for name in self._names:
+                self._bells._waiting.setdefault(name, set()).add(self._event)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with self._bells._lock:
+            for name in self._names:
+                waiting = self._bells._waiting[name]
+                waiting.discard(self._event)
+                if not waiting:
+                    del self._bells._waiting[name]
+
+    def wait(self, timeout_s: float) -> None:
+        self._event.wait(max(0.0, min(timeout_s, PACE_S)))
+        self._event.clear()
+
+
+class FifoBells:
+    """Bells between the processes that share a plane's directory."""
+
+    _counter = itertools.count()
+
+    def __init__(self, directory: Path) -> None:
+        directory.mkdir(mode=0o700, exist_ok=True)
+        self._directory = str(directory)
+
+    def listen(self, *names: str) -> Bell:
+        return _FifoBell(self._directory, names)
+
+    def ring(self, *names: str) -> None:
+        hung = os.listdir(self._directory)
+        if not hung:
+            return
+        tags = {_tag(name) for name in names}
+        for file in hung:
+            if file.split("-", 1)[0] in tags:
+                _strike(f"{self._directory}/{file}")
+
+
+class _FifoBell:
+    def __init__(self, directory: str, names: tuple[str, ...]) -> None:
+        unique = f"{os.getpid()}-{next(FifoBells._counter)}"
+        self._paths = [f"{directory}/{_tag(name)}-{unique}-{i}{_SUFFIX}" for i, name in enumerate(names)]
+        self._fds: list[int] = []
+        self._blind = False
+
+    def __enter__(self) -> _FifoBell:
+        try:
+            for path in self._paths:
+                os.mkfifo(path, 0o600)
+                self._fds.append(os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC))
+        except OSError as exc:
+            log.debug("no doorbell at %s (%s); looking every %s s instead", self._paths, exc, BLIND_PACE_S)
+            self._blind = True
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for path in self._paths:
+            with contextlib.suppress(OSError):
+                os.unlink(path)
+        for fd in self._fds:
+            os.close(fd)
+
+    def wait(self, timeout_s: float) -> None:
+        if self._blind:
+            time.sleep(max(0.0, min(timeout_s, BLIND_PACE_S)))
+            return
+        poller = select.poll()
+        for fd in self._fds:
+            poller.register(fd, select.POLLIN)
+        for fd, _event in poller.poll(max(0.0, min(timeout_s, PACE_S)) * 1000):
+            with contextlib.suppress(BlockingIOError):
+                os.read(fd, 4096)
+
+
+def _tag(name: str) -> str:
+    return hashlib.blake2b(name.encode(), digest_size=6).hexdigest()
+
+
+def _strike(path: str) -> None:
+    try:
+        fd = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as exc:
+        if exc.errno == errno.ENXIO:  # nobody listens: its process is gone, or just created it and will look again
+            _remove_if_orphaned(path)
+        return
+    try:
+        with contextlib.suppress(OSError):  # a full pipe has been rung often enough
+            os.write(fd, b"!")
+    finally:
+        os.close(fd)
+
+
+def _remove_if_orphaned(path: str) -> None:
+    pid = int(os.path.basename(path).split("-")[1])
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        with contextlib.suppress(OSError):
+            os.unlink(path)
+    except PermissionError:
+        return

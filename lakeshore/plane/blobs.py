@@ -1,0 +1,102 @@
+"""Payloads of 64 KiB and more as files: write, sync, rename, sync the directory (K-20).
+
+A key is a relative path that is made here or checked here; it never leaves the root. A name carries the content's
+sha256, so that writing the same payload twice is harmless and two payloads never share a file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+import threading
+from collections.abc import Iterable
+from pathlib import Path
+
+from .contract import INLINE_BYTES, BlobRef, Payload, SyncFailed
+from .journal import _sync_directory as sync_directory
+
+_KEY = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)*$")
+
+
+class Blobs:
+    """The blob directory. With `root=None` blobs live in memory."""
+
+    def __init__(self, root: Path | None, *, sync: bool = True) -> None:
+        self.root = root
+        self._sync = sync
+        self._memory: dict[str, bytes] = {}
+        if root is not None:
+            root.mkdir(mode=0o700, exist_ok=True)
+
+    def keep(self, invocation_id: str, kind: str, data: bytes) -> Payload:
+        """`data` itself when it is small, else the reference of the file that now holds it, durably."""
+        if len(data) < INLINE_BYTES or self.root is None:
+            return data
+        digest = hashlib.sha256(data).hexdigest()
+        safe = hashlib.sha256(invocation_id.encode()).hexdigest()[:2]
+        return self.put(f"inline/{safe}/{invocation_id}.{digest[:16]}.{kind}", (data,))
+
+    def put(self, key: str, chunks: Iterable[bytes]) -> BlobRef:
+        """Write a blob durably under `key`; replaces nothing that has other content under that key's digest."""
+        if self.root is None:
+            data = b"".join(chunks)
+            self._memory[key] = data
+            return BlobRef(key=key, size=len(data), sha256=hashlib.sha256(data).hexdigest())
+        path = self.path(key)
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        partial = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}.part")
+        digest, size = hashlib.sha256(), 0
+        try:
+            with open(partial, "wb", opener=_private) as file:
+                for chunk in chunks:
+                    file.write(chunk)
+                    digest.update(chunk)
+                    size += len(chunk)
+                file.flush()
+                if self._sync:
+                    _sync_file(file.fileno(), partial)
+            os.replace(partial, path)
+            if self._sync:
+                sync_directory(path.parent)
+        except BaseException:
+            with contextlib.suppress(FileNotFoundError):
+                partial.unlink()
+            raise
+        return BlobRef(key=key, size=size, sha256=digest.hexdigest())
+
+    def get(self, payload: Payload) -> bytes:
+        """The bytes of a payload, wherever they are. Raises FileNotFoundError when the blob is gone."""
+        if isinstance(payload, bytes):
+            return payload
+        if self.root is None:
+            return self._memory[payload.key]
+        return self.path(payload.key).read_bytes()
+
+    def drop(self, key: str) -> None:
+        """Delete a blob, if it is there."""
+        if self.root is None:
+            self._memory.pop(key, None)
+            return
+        with contextlib.suppress(FileNotFoundError):
+            self.path(key).unlink()
+
+    def path(self, key: str) -> Path:
+        """The file of a key. Raises ValueError for a key that could leave the root."""
+        if self.root is None:
+            raise ValueError("this plane keeps its blobs in memory")
+        if len(key) > 512 or not _KEY.match(key):
+            raise ValueError(f"{key!r} is not a blob key")
+        return self.root / key
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
+def _sync_file(fd: int, path: Path) -> None:
+    try:
+        os.fsync(fd)
+    except OSError as exc:
+        raise SyncFailed(f"syncing {path} failed: {exc}") from exc

@@ -1,0 +1,125 @@
+"""Claims: which queued row is next, and the one guarded update that hands it out (K-3, K-5)."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from .contract import KINDS, Claimed, Wish
+from .statements import SQL
+from .transaction import Transaction, payload_of
+
+
+def claim(tx: Transaction, wish: Wish, now: float) -> list[Claimed]:
+    """Up to `capacity` rows of the wished queues, now `running` under this worker and session."""
+    if wish.capacity < 1:
+        return []
+    candidates: list[tuple[float, int]] = []
+    for queue in _names(tx, wish):
+        candidates += _next_of(tx, wish, queue)
+    if len(wish.queues) > 1 or wish.queues[0].endswith("*"):
+        candidates.sort(key=lambda c: (-c[0], -c[1] if wish.kind == "filo" else c[1]))
+    return [_take(tx, wish, seq, now) for _priority, seq in candidates[: wish.capacity]]
+
+
+def _names(tx: Transaction, wish: Wish) -> list[str]:
+    names: dict[str, None] = {}
+    for queue in wish.queues:
+        if queue.endswith("*"):
+            low = queue[:-1]
+            for (name,) in tx.all(SQL.queues_by_prefix, {"ns": wish.ns, "low": low, "high": low + "\U0010ffff"}):
+                names[name] = None
+        else:
+            names[queue] = None
+    return list(names)
+
+
+def _next_of(tx: Transaction, wish: Wish, queue: str) -> list[tuple[float, int]]:
+    """(priority, seq) of the next rows of one queue, in the order that its kind decides."""
+    row = tx.one(SQL.queue_of, {"ns": wish.ns, "name": queue})
+    if row is None or row[2] in ("paused", "archived"):
+        return []
+    kind = row[0] or wish.kind
+    where: dict[str, Any] = {"ns": wish.ns, "queue": queue, "limit": wish.capacity}
+    if kind == "filo":
+        return _newest_first(tx, where)
+    if kind == "boltzmann":
+        return _sampled(tx, where, wish, float(row[1] or wish.temperature))
+    assert kind in KINDS, f"queue kinds are checked at the edge, got {kind!r}"
+    return [(p, s) for s, p in tx.all(SQL.next_oldest, where)]
+
+
+def _newest_first(tx: Transaction, where: dict[str, Any]) -> list[tuple[float, int]]:
+    found: list[tuple[float, int]] = []
+    below = math.inf
+    while len(found) < where["limit"]:
+        top = tx.one(SQL.next_priority, {"ns": where["ns"], "queue": where["queue"], "below": below})
+        if top is None or top[0] is None:
+            break
+        below = top[0]
+        rows = tx.all(SQL.newest_at, {**where, "priority": below, "limit": where["limit"] - len(found)})
+        found += [(p, s) for s, p in rows]
+    return found
+
+
+def _sampled(tx: Transaction, where: dict[str, Any], wish: Wish, temperature: float) -> list[tuple[float, int]]:
+    """Levels drawn with probability in proportion to count x exp(priority / T); within a level the oldest first."""
+    levels = [[p, n] for p, n in tx.all(SQL.priority_levels, {"ns": where["ns"], "queue": where["queue"]})]
+    taken: dict[float, int] = {}
+    draw = wish.draw
+    for _ in range(min(where["limit"], sum(n for _p, n in levels))):
+        priority, draw = _draw_level(levels, temperature, draw)
+        taken[priority] = taken.get(priority, 0) + 1
+        for level in levels:
+            if level[0] == priority:
+                level[1] -= 1
+        levels = [level for level in levels if level[1]]
+    found: list[tuple[float, int]] = []
+    for priority, n in taken.items():
+        found += [(p, s) for s, p in tx.all(SQL.oldest_at, {**where, "priority": priority, "limit": n})]
+    return found
+
+
+def _draw_level(levels: list[list[Any]], temperature: float, draw: float) -> tuple[float, float]:
+    """The drawn priority, and what is left of the draw: a uniform number for the next one."""
+    top = levels[0][0]
+    if temperature <= 0:
+        return top, draw
+    weights = [n * math.exp((p - top) / temperature) for p, n in levels]
+    point = draw * sum(weights)
+    for (priority, _n), weight in zip(levels, weights, strict=True):
+        if point < weight:
+            return priority, point / weight
+        point -= weight
+    return levels[-1][0], draw
+
+
+def _take(tx: Transaction, wish: Wish, seq: int, now: float) -> Claimed:
+    row = tx.one(
+        SQL.claim_if_queued,
+        {
+            "seq": seq,
+            "worker": wish.worker,
+            "session": wish.session,
+            "n": wish.n,
+            "now": now,
+            "start": int(wish.start),
+        },
+    )
+    assert row is not None, "the candidate was read in this transaction"
+    _seq, id_, ns, queue, number, attempt, started, last, function, run_config, prefix, parent, root = row
+    tx.moved(ns, queue, "queued", "running")
+    return Claimed(
+        id=id_,
+        ns=ns,
+        queue=queue,
+        claim=number,
+        attempt=attempt + (not started),
+        first_seq=last + 1,
+        args=payload_of(tx.one(SQL.args, {"seq": seq})),
+        function=function,
+        run_config=run_config,
+        prefix=prefix,
+        parent=parent,
+        root=root,
+    )

@@ -1,0 +1,127 @@
+"""Opens the SQLite file of a plane: its floor, its pragmas, its schema and where it refuses to live (K-31, K-33)."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import sys
+from pathlib import Path
+from typing import Literal
+
+from .contract import UnfitPlane
+from .statements import SQL
+
+Durability = Literal["power", "process", "none"]
+SCHEMA_VERSION = 1
+FLOOR = (3, 35, 0)
+"""RETURNING came with 3.35; partial indexes and upserts are older."""
+
+_SYNCHRONOUS: dict[str, str] = {"power": "FULL", "process": "NORMAL", "none": "OFF"}
+_NETWORK_FILE_SYSTEMS = frozenset(
+    {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "lustre", "gpfs", "glusterfs", "fuse.sshfs", "beegfs"}
+)
+
+
+def connect(path: str, *, durability: Durability, shared: bool) -> sqlite3.Connection:
+    """A connection for writing. `shared`: several processes write this file, so checkpoints are not automatic.
+
+    Raises UnfitPlane with what to do.
+    """
+    if sqlite3.sqlite_version_info < FLOOR:
+        raise UnfitPlane(
+            f"SQLite {sqlite3.sqlite_version} is too old: {'.'.join(map(str, FLOOR))} is needed; "
+            "use a newer Python build, or one linked to a newer SQLite"
+        )
+    if path != ":memory:":
+        refuse_network_file_system(Path(path).parent)
+    try:
+        conn = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=30.0, cached_statements=256)
+        conn.execute("PRAGMA temp_store = MEMORY")
+        if path != ":memory:":
+            conn.execute("PRAGMA auto_vacuum = INCREMENTAL")
+            conn.execute("PRAGMA journal_mode = WAL")
+        conn.execute(f"PRAGMA synchronous = {_SYNCHRONOUS[durability]}")
+        conn.execute("PRAGMA fullfsync = 1")
+        conn.execute("PRAGMA checkpoint_fullfsync = 1")
+        conn.execute(f"PRAGMA wal_autocheckpoint = {0 if shared else 1000}")
+        conn.execute("PRAGMA cache_size = -16384")
+        _migrate(conn, path)
+    except sqlite3.OperationalError as exc:
+        raise UnfitPlane(_explain(path, exc)) from exc
+    except sqlite3.DatabaseError as exc:
+        raise UnfitPlane(
+            f"{path} is not a readable Lakeshore database ({exc}); restore a backup or move it away"
+        ) from exc
+    return conn
+
+
+def connect_reader(path: str) -> sqlite3.Connection:
+    """A read-only connection to an existing file."""
+    conn = sqlite3.connect(
+        f"file:{_uri_path(path)}?mode=ro",
+        uri=True,
+        isolation_level=None,
+        check_same_thread=False,
+        cached_statements=256,
+    )
+    conn.execute("PRAGMA query_only = 1")
+    return conn
+
+
+def _uri_path(path: str) -> str:
+    return path.replace("%", "%25").replace("?", "%3f").replace("#", "%23")
+
+
+def _migrate(conn: sqlite3.Connection, path: str) -> None:
+    version = conn.execute("PRAGMA user_version").fetchone()[0]
+    if version == SCHEMA_VERSION:
+        return
+    if version > SCHEMA_VERSION:
+        raise UnfitPlane(
+            f"{path} was written by a newer Lakeshore (schema {version}, this one knows {SCHEMA_VERSION}); upgrade lakeshore"
+        )
+    conn.execute("BEGIN IMMEDIATE")
+    try:
+        # Another process may have won the race to create the schema.
+        if conn.execute("PRAGMA user_version").fetchone()[0] == 0:
+            for statement in SQL.schema.split(";"):
+                if statement.strip():
+                    conn.execute(statement)
+            conn.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+        conn.execute("COMMIT")
+    except BaseException:
+        conn.execute("ROLLBACK")
+        raise
+
+
+def _explain(path: str, exc: sqlite3.Error) -> str:
+    directory = os.path.dirname(path) or "."
+    if "readonly" in str(exc) or "unable to open" in str(exc):
+        return (
+            f"cannot write {path} ({exc}): check that {directory} exists, is writable by you and is not mounted "
+            "read-only, or name another place (LAKESHORE_HOME, or --state-dir for the server)"
+        )
+    return f"cannot open {path}: {exc}"
+
+
+def refuse_network_file_system(directory: Path) -> None:
+    """SQLite's WAL needs shared memory, which network file systems do not give."""
+    if not sys.platform.startswith("linux"):
+        return
+    try:
+        mounts = Path("/proc/self/mounts").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return
+    target = os.path.realpath(directory)
+    best, kind = "", ""
+    for line in mounts:
+        fields = line.split(" ")
+        point = fields[1].replace("\\040", " ")
+        inside = target == point or target.startswith(point.rstrip("/") + "/")
+        if inside and len(point) >= len(best):
+            best, kind = point, fields[2]
+    if kind in _NETWORK_FILE_SYSTEMS:
+        raise UnfitPlane(
+            f"{target} is on a network file system ({kind} at {best}), where SQLite's locks and shared memory do not "
+            "hold; set LAKESHORE_HOME (or --state-dir) to a directory on a local disk"
+        )

@@ -1,0 +1,183 @@
+"""Frame bytes in shared append-only segment files; the database only points into them (K-26).
+
+A record is `length u32 · crc32 u32 · channel i64 · claim u32 · seq i64 · bytes`. The crc covers all but itself and the
+length. What no index row points to is garbage: a batch that rolls back leaves some behind, which costs nothing but space.
+Each process appends to segments of its own, so nobody waits for a lock.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import struct
+import threading
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+
+from .contract import SyncFailed
+
+log = logging.getLogger(__name__)
+
+SEGMENT_BYTES = 64 * 1024 * 1024
+_HEAD = struct.Struct("<IIqIq")
+_COVERED = struct.Struct("<qIq")
+_SUFFIX = ".frames"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Location:
+    """Where a record's frame is: segment number, offset of the record, length of the frame in bytes."""
+
+    segment: int
+    offset: int
+    length: int
+
+
+class FrameDamaged(Exception):
+    """A record whose checksum, owner or length is not what the index says; it is never served."""
+
+
+class Journal:
+    """Appends, syncs and reads records. With `directory=None` the segments live in memory."""
+
+    def __init__(self, directory: Path | None, *, sync: bool = True) -> None:
+        self.directory = directory
+        self.damaged = 0
+        self._sync = sync
+        self._memory: dict[int, bytearray] = {}
+        self._number = 0
+        self._fd = -1
+        self._size = 0
+        self._dirty = False
+        self._new = False
+        self._readers: dict[int, int] = {}
+        self._lock = threading.Lock()
+        if directory is not None:
+            directory.mkdir(mode=0o700, exist_ok=True)
+        else:
+            self._memory[0] = bytearray()
+
+    def append(self, channel: int, claim: int, seq: int, data: bytes) -> Location:
+        """Write one record at the end of the current segment. It is durable after `sync()`."""
+        crc = zlib.crc32(data, zlib.crc32(_COVERED.pack(channel, claim, seq)))
+        record = _HEAD.pack(len(data), crc, channel, claim, seq) + data
+        if self.directory is None:
+            segment = self._memory[0]
+            offset = len(segment)
+            segment += record
+            return Location(segment=0, offset=offset, length=len(data))
+        if self._fd < 0 or self._size >= SEGMENT_BYTES:
+            self._roll()
+        offset = self._size
+        written = os.pwrite(self._fd, record, offset)
+        if written != len(record):  # a full disk may take a part: what is written is garbage, the space is reused
+            raise OSError(28, "No space left on device", str(self._path(self._number)))
+        self._size = offset + len(record)
+        self._dirty = True
+        return Location(segment=self._number, offset=offset, length=len(data))
+
+    def sync(self) -> None:
+        """Make what was appended durable. Raises SyncFailed: after that nothing may be acknowledged."""
+        if not self._dirty:
+            return
+        if self._sync:
+            try:
+                os.fdatasync(self._fd) if hasattr(os, "fdatasync") else os.fsync(self._fd)
+                if self._new:
+                    _sync_directory(self._path(self._number).parent)
+            except OSError as exc:
+                raise SyncFailed(f"syncing {self._path(self._number)} failed: {exc}") from exc
+        self._dirty = self._new = False
+
+    def read(self, channel: int, claim: int, seq: int, where: Location) -> bytes:
+        """The frame at `where`. Raises FrameDamaged when it is not the record that the index describes."""
+        size = _HEAD.size + where.length
+        raw: bytes | bytearray
+        if self.directory is None:
+            raw = self._memory[where.segment][where.offset : where.offset + size]
+        else:
+            try:
+                raw = os.pread(self._reader(where.segment), size, where.offset)
+            except OSError as exc:
+                raise self._damage(channel, seq, where, str(exc)) from exc
+        if len(raw) < size:
+            raise self._damage(channel, seq, where, "the segment is shorter than the index says")
+        length, crc, *owner = _HEAD.unpack_from(raw)
+        data = bytes(raw[_HEAD.size :])
+        if (length, owner) != (where.length, [channel, claim, seq]):
+            raise self._damage(channel, seq, where, "the record belongs to another frame")
+        if zlib.crc32(data, zlib.crc32(_COVERED.pack(channel, claim, seq))) != crc:
+            raise self._damage(channel, seq, where, "the checksum does not match")
+        return data
+
+    def segments(self) -> list[int]:
+        """Numbers of the segment files on disk."""
+        if self.directory is None:
+            return []
+        return sorted(int(p.stem) for p in self.directory.glob(f"*{_SUFFIX}") if p.stem.isdigit())
+
+    def drop(self, number: int) -> None:
+        """Delete one segment; the one being written is kept."""
+        if number == self._number and self._fd >= 0:
+            return
+        with self._lock:
+            fd = self._readers.pop(number, -1)
+            if fd >= 0:
+                os.close(fd)
+        with contextlib.suppress(FileNotFoundError):
+            self._path(number).unlink()
+
+    def close(self) -> None:
+        """Close every file."""
+        with self._lock:
+            for fd in self._readers.values():
+                os.close(fd)
+            self._readers.clear()
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def _damage(self, channel: int, seq: int, where: Location, why: str) -> FrameDamaged:
+        self.damaged += 1
+        message = f"frame {seq} of channel {channel} in segment {where.segment} at {where.offset} is damaged: {why}"
+        log.error("%s", message)
+        return FrameDamaged(message)
+
+    def _path(self, number: int) -> Path:
+        assert self.directory is not None
+        return self.directory / f"{number:010d}{_SUFFIX}"
+
+    def _roll(self) -> None:
+        self.sync()
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+        number = max(self.segments(), default=0) + 1
+        while True:
+            try:
+                fd = os.open(self._path(number), os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            except FileExistsError:  # another process took the number
+                number += 1
+                continue
+            break
+        self._fd, self._number, self._size, self._new = fd, number, 0, True
+
+    def _reader(self, number: int) -> int:
+        with self._lock:
+            fd = self._readers.get(number, -1)
+            if fd < 0:
+                if len(self._readers) >= 64:
+                    os.close(self._readers.pop(next(iter(self._readers))))
+                fd = os.open(self._path(number), os.O_RDONLY | os.O_CLOEXEC)
+                self._readers[number] = fd
+            return fd
+
+
+def _sync_directory(directory: Path) -> None:
+    fd = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

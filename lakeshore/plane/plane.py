@@ -1,0 +1,126 @@
+"""A plane that is open: one writing connection, its journal and blobs, and how a batch commits (K-29, K-30).
+
+A batch is one transaction. An item that is refused says so before it writes and spoils nothing. When SQLite itself
+fails, everything is rolled back and the items run one by one, so that one bad item costs only itself. Nobody is answered
+before COMMIT has returned.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from .blobs import Blobs
+from .contract import PlaneError, PlaneFailed, PlaneFull, SyncFailed
+from .database import Durability, connect
+from .journal import Journal
+from .locks import try_lock
+from .transaction import Transaction
+
+T = TypeVar("T")
+Verb = Callable[[Transaction], Any]
+
+
+class Plane:
+    """Opens `path` (a database file, or `:memory:`) with its `journal/` and `blobs/` beside it, under `files`."""
+
+    def __init__(
+        self, path: str, *, files: Path | None = None, durability: Durability = "power", shared: bool = False
+    ) -> None:
+        if path != ":memory:" and files is None:
+            raise ValueError("a plane on disk needs a directory for its journal and blobs")
+        self.path = path
+        self.conn = connect(path, durability=durability, shared=shared)
+        sync = durability != "none"
+        self.journal = Journal(None if files is None else files / "journal", sync=sync and durability == "power")
+        self.blobs = Blobs(None if files is None else files / "blobs", sync=sync)
+        self.commit_s = 0.0
+        """Seconds that the last COMMIT took, alone."""
+
+    def rows(self, statement: str, values: dict[str, Any]) -> list[tuple[Any, ...]]:
+        """Read on the writing connection."""
+        return self.conn.execute(statement, values).fetchall()
+
+    def write(self, verb: Callable[[Transaction], T]) -> T:
+        """One verb in a transaction of its own, committed. Raises what the verb refuses, or PlaneFailed."""
+        (result,) = self.batch((verb,))
+        if isinstance(result, Exception):
+            raise result
+        return result  # type: ignore[no-any-return]  # a batch is heterogeneous; this one holds a single T
+
+    def batch(self, verbs: Sequence[Verb]) -> list[Any]:
+        """Every verb in one transaction; per verb its answer, or the exception that refused it.
+
+        Raises SyncFailed when the disk refuses a sync: whoever gets it must stop.
+        """
+        try:
+            return self._commit(verbs)
+        except SyncFailed:
+            raise
+        except (sqlite3.Error, OSError) as exc:
+            if len(verbs) == 1:
+                return [_translate(exc)]
+        return [self.batch((verb,))[0] for verb in verbs]
+
+    def checkpoint_if_large(self, lock: Path, *, over_bytes: int = 4 * 1024 * 1024) -> None:
+        """Fold a large WAL into the database, by one process at a time (K-33)."""
+        try:
+            size = os.stat(f"{self.path}-wal").st_size
+        except FileNotFoundError:
+            return
+        if size > over_bytes:
+            with try_lock(lock) as mine:
+                if mine:
+                    self.conn.execute("PRAGMA wal_checkpoint(RESTART)").fetchall()
+
+    def close(self) -> None:
+        """Close the files. What was committed stays."""
+        self.journal.close()
+        self.conn.close()
+
+    def _commit(self, verbs: Sequence[Verb]) -> list[Any]:
+        conn = self.conn
+        tx = Transaction(conn, self.journal, self.blobs)
+        conn.execute("BEGIN IMMEDIATE")
+        try:
+            results: list[Any] = []
+            for verb in verbs:
+                try:
+                    results.append(verb(tx))
+                except PlaneError as exc:
+                    results.append(exc)
+            tx.flush()
+            self.journal.sync()
+            before = time.perf_counter()
+            conn.execute("COMMIT")
+            self.commit_s = time.perf_counter() - before
+        except sqlite3.OperationalError as exc:
+            _roll_back(conn)
+            if "disk I/O error" in str(exc):
+                raise SyncFailed(f"the disk under {self.path} failed: {exc}") from exc
+            raise
+        except BaseException:
+            _roll_back(conn)
+            raise
+        return results
+
+
+def _roll_back(conn: sqlite3.Connection) -> None:
+    if conn.in_transaction:  # SQLITE_FULL and its like roll back by themselves
+        conn.execute("ROLLBACK")
+
+
+def _translate(exc: sqlite3.Error | OSError) -> PlaneFailed:
+    text = str(exc)
+    if "full" in text or "No space left" in text:
+        failed: PlaneFailed = PlaneFull(f"no space left for the plane ({text}); free some, then try again")
+    elif "locked" in text or "busy" in text:
+        failed = PlaneFailed("another process has held the plane's lock for 30 s; look for a stuck writer")
+    else:
+        failed = PlaneFailed(f"the plane failed: {text}")
+    failed.__cause__ = exc
+    return failed

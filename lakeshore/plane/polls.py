@@ -1,0 +1,95 @@
+"""One poll of a worker's session, in one transaction: marks, reports, returns, claims, then `lost` and `cancel` (K-8, K-28).
+
+The list is the truth: a claim of this session that a newer poll does not list goes back to its queue. A claim remembers
+the number of the poll that was answered with it, so a late duplicate of that very poll returns nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from . import claims, reports
+from .contract import Held, Poll, PollAnswer, Settled, Superseded
+from .statements import SQL
+from .transaction import Transaction
+
+
+def register(tx: Transaction, ns: str, worker: str, session: str, now: float, *, info: bytes | None = None) -> bool:
+    """Make `session` the worker's current one. False when a newer session exists: this one is fenced for good (K-15).
+
+    Session ids order by time (ULIDs do), so the greatest is the newest. Repeating is a no-op.
+    """
+    values = {"ns": ns, "id": worker, "session": session, "now": now, "info": info}
+    if tx.change(SQL.register_worker, values):
+        return True
+    row = tx.one(SQL.worker_of, {"ns": ns, "id": worker})
+    return row is not None and row[0] == session
+
+
+def adopt(
+    tx: Transaction, ns: str, worker: str, session: str, pairs: Sequence[tuple[str, int]]
+) -> list[tuple[str, int]]:
+    """Move current claims of the worker's older sessions to this one; the pairs that are not current any more."""
+    lost: list[tuple[str, int]] = []
+    for id_, claim in pairs:
+        values = {"ns": ns, "worker": worker, "session": session, "id": id_, "claim": claim}
+        if not tx.change(SQL.rehome_if_claimed, values):
+            lost.append((id_, claim))
+    return lost
+
+
+def poll(tx: Transaction, request: Poll, now: float) -> PollAnswer:
+    """Handle one poll. Raises Superseded when its number is not above the newest seen; then nothing changed."""
+    ns, worker, session = request.ns, request.worker, request.session
+    row = tx.one(SQL.worker_of, {"ns": ns, "id": worker})
+    if row is None or row[0] < session:
+        register(tx, ns, worker, session, now)
+        fenced, newest = False, 0
+    else:
+        fenced, newest = row[0] != session, row[1]
+    if not fenced:
+        if request.n <= newest:
+            raise Superseded(f"poll {request.n} of session {session} was overtaken by poll {newest}")
+        tx.change(SQL.number_poll, {"ns": ns, "id": worker, "session": session, "n": request.n})
+    freed: list[str] = []
+    for pair in request.held:
+        if pair.started:
+            tx.change(SQL.start_if_claimed, {"id": pair.id, "ns": ns, "claim": pair.claim, "now": now})
+    settled = [_settle(tx, request, k, now, freed) for k in range(len(request.reports))]
+    runs = []
+    if not fenced:
+        _take_back(tx, request, now, freed)
+        if request.wish is not None:
+            runs = claims.claim(tx, request.wish, now)
+    lost, cancel = judge(tx, ns, request.held)
+    return PollAnswer(settled=settled, lost=lost, cancel=cancel, runs=runs, fenced=fenced, freed=freed)
+
+
+def judge(tx: Transaction, ns: str, held: Sequence[Held]) -> tuple[list[tuple[str, int]], list[tuple[str, int]]]:
+    """Which listed pairs are not current any more, and which were asked to stop."""
+    lost: list[tuple[str, int]] = []
+    cancel: list[tuple[str, int]] = []
+    for pair in held:
+        row = reports.read_row(tx, ns, pair.id)
+        if row is None or row.state != "running" or row.claim != pair.claim:
+            lost.append((pair.id, pair.claim))
+        elif row.cancel_requested:
+            cancel.append((pair.id, pair.claim))
+    return lost, cancel
+
+
+def _settle(tx: Transaction, request: Poll, k: int, now: float, freed: list[str]) -> Settled:
+    answer = reports.settle(tx, request.reports[k], now)
+    if answer.state == "queued" and answer.result == "ok" and answer.queue is not None:
+        freed.append(answer.queue)
+    return answer
+
+
+def _take_back(tx: Transaction, request: Poll, now: float, freed: list[str]) -> None:
+    listed = {(pair.id, pair.claim) for pair in request.held} | {(r.id, r.claim) for r in request.reports}
+    values = {"ns": request.ns, "worker": request.worker, "session": request.session}
+    for id_, claim, _started, claim_n in tx.all(SQL.running_of_session, values):
+        if (id_, claim) not in listed and claim_n < request.n:
+            row = reports.read_row(tx, request.ns, id_)
+            if reports.release(tx, request.ns, id_, claim, now) == "queued" and row is not None:
+                freed.append(row.queue)

@@ -1,0 +1,227 @@
+"""What ends a claim: a report of its worker, its loss, its return, a cancel. The claim number is the only fence.
+
+Every ending is one guarded update. Terminal states absorb; a report that comes twice is a `duplicate`, one whose claim is
+not the row's any more is `stale` and changes nothing (K-2, K-5, K-6, K-7, K-27).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import msgpack
+
+from ..wire.frames import end_frame, error_frame
+from .contract import FREE_LOSSES, TERMINAL, Cancelled, Report, Settled, UnknownInvocation
+from .frames import put
+from .statements import SQL
+from .transaction import Transaction, payload_values
+
+CANCELLED = msgpack.packb({"type": "Cancelled", "message": "cancelled on request"})
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """The columns that decide an ending, in the order of `row_for_report`."""
+
+    seq: int
+    ns: str
+    queue: str
+    state: str
+    claim: int
+    started: int
+    attempt: int
+    max_attempts: int
+    free_losses: int
+    cancel_requested: int
+    last_frame: int
+    settled_claim: int | None
+    settled_as: str | None
+    worker: str | None
+    session: str | None
+    claim_n: int
+    started_at: float | None
+
+
+def read_row(tx: Transaction, ns: str, invocation_id: str) -> _Row | None:
+    """The row of this namespace, or None."""
+    found = tx.one(SQL.row_for_report, {"id": invocation_id})
+    return _Row(*found) if found is not None and found[1] == ns else None
+
+
+def settle(tx: Transaction, report: Report, now: float) -> Settled:
+    """Apply a worker's report: the row ends, or goes back to its queue for another attempt."""
+    row = read_row(tx, report.ns, report.id)
+    if row is None:
+        return Settled(id=report.id, claim=report.claim, result="stale")
+    claim = row.claim if report.claim is None else report.claim
+    if row.state != "running" or claim != row.claim or (report.claim is None and report.worker != row.worker):
+        said = row.settled_claim == claim and row.settled_as == report.outcome
+        mine = report.claim is not None or report.worker == row.worker
+        return Settled(
+            id=report.id,
+            claim=claim,
+            result="duplicate" if said and mine else "stale",
+            state=row.state,
+            queue=row.queue,
+        )
+    if report.last_seq is not None and report.last_seq > row.last_frame:
+        return Settled(
+            id=report.id, claim=claim, result="gap", state=row.state, queue=row.queue, expected=row.last_frame + 1
+        )
+    attempt = row.attempt + (not row.started)
+    if report.outcome == "succeeded":
+        final = None if report.last_seq is None else end_frame(row.last_frame + 1)
+        _end(tx, row, "succeeded", attempt, None, final, now, settled_as="succeeded")
+        tx.change(SQL.put_result, payload_values(row.seq, report.result))
+        return Settled(id=report.id, claim=claim, result="ok", state="succeeded", queue=row.queue)
+    if row.cancel_requested or report.outcome == "killed":
+        _end(tx, row, "killed", attempt, report.error or CANCELLED, None, now, settled_as=report.outcome)
+        return Settled(id=report.id, claim=claim, result="ok", state="killed", queue=row.queue)
+    limit = row.max_attempts if report.retries is None else min(report.retries + 1, row.max_attempts)
+    if report.retry and attempt < limit:
+        _requeue(tx, row, attempt, row.free_losses, report.error, settled_as=report.outcome)
+        return Settled(id=report.id, claim=claim, result="ok", state="queued", queue=row.queue)
+    _end(tx, row, report.outcome, attempt, report.error, None, now, settled_as=report.outcome)
+    return Settled(id=report.id, claim=claim, result="ok", state=report.outcome, queue=row.queue)
+
+
+def release(tx: Transaction, ns: str, invocation_id: str, claim: int, now: float) -> str | None:
+    """Take back a claim whose worker does not list it: free when unstarted, a loss when started (K-8).
+
+    The row's new state, or None when the claim was not current.
+    """
+    row = read_row(tx, ns, invocation_id)
+    if row is None or row.state != "running" or row.claim != claim:
+        return None
+    if row.started:
+        return lose(tx, ns, invocation_id, claim, now)
+    if row.cancel_requested:
+        _end(tx, row, "killed", row.attempt, CANCELLED, None, now, settled_as=None)
+        return "killed"
+    _requeue(tx, row, row.attempt, row.free_losses, None, settled_as=None)
+    return "queued"
+
+
+def lose(tx: Transaction, ns: str, invocation_id: str, claim: int, now: float, *, why: str = "") -> str | None:
+    """The worker of this claim is gone. The row's new state, or None when the claim was not current.
+
+    A loss before the body began costs no attempt, up to FREE_LOSSES times (K-6).
+    """
+    row = read_row(tx, ns, invocation_id)
+    if row is None or row.state != "running" or row.claim != claim:
+        return None
+    attempt, free = row.attempt, row.free_losses
+    if not row.started:
+        free += 1
+        attempt += free > FREE_LOSSES
+    if row.cancel_requested:
+        _end(tx, row, "killed", attempt, CANCELLED, None, now, settled_as=None, free=free)
+        return "killed"
+    if attempt < row.max_attempts:
+        _requeue(tx, row, attempt, free, None, settled_as=None)
+        return "queued"
+    error = {
+        "type": "WorkerLost",
+        "message": f"worker {row.worker} was lost{': ' + why if why else ''}; {attempt} of {row.max_attempts} attempts used",
+        "worker": row.worker,
+        "last_seen": row.started_at,
+        "attempts": attempt,
+    }
+    _end(tx, row, "failed", attempt, msgpack.packb(error), None, now, settled_as=None, free=free)
+    return "failed"
+
+
+def cancel(tx: Transaction, ns: str, invocation_id: str, now: float, *, grace_s: float | None = None) -> Cancelled:
+    """Kill what has not begun; ask the holder of what has, until `grace_s` from now (K-27). Raises UnknownInvocation."""
+    row = read_row(tx, ns, invocation_id)
+    if row is None:
+        raise UnknownInvocation(f"no invocation {invocation_id} in namespace {ns!r}")
+    if row.state == "queued":
+        tx.change(SQL.kill_if_queued, {"id": invocation_id, "ns": ns, "now": now, "error": CANCELLED})
+        tx.moved(ns, row.queue, "queued", "killed")
+        return Cancelled(id=invocation_id, state="killed", queue=row.queue, cancelled=True)
+    if row.state in TERMINAL:
+        return Cancelled(id=invocation_id, state=row.state, queue=row.queue, cancelled=False)
+    if not row.started:
+        _end(tx, row, "killed", row.attempt, CANCELLED, None, now, settled_as=None)
+        return Cancelled(
+            id=invocation_id, state="killed", queue=row.queue, cancelled=True, worker=row.worker, claim=row.claim
+        )
+    deadline = None if grace_s is None else now + grace_s
+    tx.change(SQL.request_cancel_if_running, {"seq": row.seq, "claim": row.claim, "deadline": deadline})
+    return Cancelled(
+        id=invocation_id,
+        state="running",
+        queue=row.queue,
+        cancelled=False,
+        cancelling=True,
+        worker=row.worker,
+        claim=row.claim,
+    )
+
+
+def kill(tx: Transaction, ns: str, invocation_id: str, claim: int, now: float) -> bool:
+    """The deadline of a requested cancel has passed: the row is killed under its holder."""
+    row = read_row(tx, ns, invocation_id)
+    if row is None or row.state != "running" or row.claim != claim or not row.cancel_requested:
+        return False
+    _end(tx, row, "killed", row.attempt, CANCELLED, None, now, settled_as=None)
+    return True
+
+
+def cancel_queued(tx: Transaction, ns: str, queue: str | None, now: float) -> list[tuple[str, str]]:
+    """Kill every queued row of a queue, or of the namespace; (id, queue) of each."""
+    killed = tx.all(SQL.kill_all_queued, {"ns": ns, "queue": queue, "now": now, "error": CANCELLED})
+    for _id, name in killed:
+        tx.moved(ns, name, "queued", "killed")
+    return [(id_, name) for id_, name in killed]
+
+
+def _end(
+    tx: Transaction,
+    row: _Row,
+    state: str,
+    attempt: int,
+    error: bytes | None,
+    final: bytes | None,
+    now: float,
+    *,
+    settled_as: str | None,
+    free: int | None = None,
+) -> None:
+    """The row's last transition; END or ERROR is written here and nowhere else (K-24)."""
+    if final is None and state != "succeeded" and (state != "killed" or row.last_frame >= 0):
+        what: dict[str, Any] = msgpack.unpackb(error) if error else {}
+        final = error_frame(row.last_frame + 1, str(what.get("type", "Error")), str(what.get("message", "")))
+    last = row.last_frame
+    if final is not None:
+        last += 1
+        put(tx, row.seq, row.claim, last, final, final=True)
+    values = {"seq": row.seq, "claim": row.claim, "state": state, "attempt": attempt, "error": error, "now": now}
+    if settled_as is None:
+        free_losses = row.free_losses if free is None else free
+        changed = tx.change(SQL.end_if_claimed, {**values, "last_frame": last, "free_losses": free_losses})
+    else:
+        changed = tx.change(SQL.settle_if_claimed, {**values, "last_frame": last, "settled_as": settled_as})
+    assert changed == 1, "the row was read in this transaction"
+    tx.moved(row.ns, row.queue, "running", state)
+
+
+def _requeue(
+    tx: Transaction, row: _Row, attempt: int, free: int, error: bytes | None, *, settled_as: str | None
+) -> None:
+    changed = tx.change(
+        SQL.requeue_if_claimed,
+        {
+            "seq": row.seq,
+            "claim": row.claim,
+            "attempt": attempt,
+            "free_losses": free,
+            "error": error,
+            "settled_claim": None if settled_as is None else row.claim,
+            "settled_as": settled_as,
+        },
+    )
+    assert changed == 1, "the row was read in this transaction"
+    tx.moved(row.ns, row.queue, "running", "queued")

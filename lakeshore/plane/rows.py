@@ -1,0 +1,98 @@
+"""Reads: one row, a page of rows, what a waiter is told, counts. They never write."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgpack
+
+from .contract import TERMINAL, Ended
+from .frames import Rows
+from .statements import SQL
+from .transaction import payload_of
+
+_COLUMNS = (
+    "seq", "id", "ns", "queue", "state", "priority", "key", "hash", "function", "run_config", "code", "prefix", "parent",
+    "root", "max_attempts", "claim", "attempt", "started", "worker", "last_frame", "cancel_requested", "error",
+    "submitted_at", "claimed_at", "started_at", "finished_at",
+)  # fmt: skip
+_PACKED = ("function", "run_config", "code", "error")
+
+
+def get(rows: Rows, ns: str, invocation_id: str) -> dict[str, Any] | None:
+    """The whole row as a map, times in epoch seconds; None when this namespace has no such row."""
+    found = rows(SQL.row, {"id": invocation_id, "ns": ns})
+    return _as_map(found[0]) if found else None
+
+
+def page(
+    rows: Rows,
+    ns: str,
+    *,
+    states: Iterable[str] = (),
+    queue: str | None = None,
+    worker: str | None = None,
+    limit: int = 50,
+    offset: int = 0,
+    before: int | None = None,
+) -> list[dict[str, Any]]:
+    """Newest first. `before` is the `seq` of the last row seen: a cursor that stays flat however deep."""
+    wanted = ",".join(states)
+    values = {
+        "ns": ns,
+        "states": f",{wanted}," if wanted else None,
+        "queue": queue,
+        "worker": worker,
+        "limit": limit,
+        "offset": offset,
+        "before": before,
+    }
+    return [_as_map(row) for row in rows(SQL.list, values)]
+
+
+def ended(rows: Rows, ns: str, invocation_id: str) -> Ended:
+    """What a waiter is told: terminal with its result or error, `pending`, `unknown` or `purged` (K-22)."""
+    found = rows(SQL.ended, {"id": invocation_id})
+    if not found:
+        grave = rows(SQL.tombstone, {"id": invocation_id})
+        return Ended(id=invocation_id, state="purged" if grave and grave[0][0] == ns else "unknown")
+    seq, owner, state, attempt, error = found[0]
+    if owner != ns:
+        return Ended(id=invocation_id, state="unknown")
+    if state not in TERMINAL:
+        return Ended(id=invocation_id, state="pending", row_state=state, attempt=attempt)
+    result = rows(SQL.result, {"seq": seq}) if state == "succeeded" else []
+    return Ended(
+        id=invocation_id,
+        state=state,
+        row_state=state,
+        result=payload_of(result[0] if result else None),
+        error=error,
+        attempt=attempt,
+    )
+
+
+def count(rows: Rows, ns: str, queue: str, state: str) -> int:
+    """How many rows of a queue are in one state; kept in the same commit as the rows."""
+    found = rows(SQL.count, {"ns": ns, "queue": queue, "state": state})
+    return int(found[0][0]) if found else 0
+
+
+def channel_of(rows: Rows, ns: str, invocation_id: str) -> tuple[int, str] | None:
+    """(frame channel, state) of an invocation."""
+    found = rows(SQL.ended, {"id": invocation_id})
+    return (found[0][0], found[0][2]) if found and found[0][1] == ns else None
+
+
+def topic_channel(rows: Rows, ns: str, queue: str, name: str) -> int | None:
+    """The frame channel of a topic, None before its first post."""
+    found = rows(SQL.topic_of, {"ns": ns, "queue": queue, "name": name})
+    return -int(found[0][0]) if found else None
+
+
+def _as_map(row: tuple[Any, ...]) -> dict[str, Any]:
+    record = dict(zip(_COLUMNS, row, strict=True))
+    for name in _PACKED:
+        record[name] = msgpack.unpackb(record[name], strict_map_key=False) if record[name] else None
+    return record

@@ -1,0 +1,72 @@
+"""One open transaction: the connection and the files that commit with it.
+
+Every transition tells the transaction which count it moves, so that the kept counters change in the same commit as the
+rows they count.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import Any
+
+from .blobs import Blobs
+from .contract import BlobRef, Payload
+from .journal import Journal
+from .statements import SQL
+
+
+class Transaction:
+    """What a verb writes through."""
+
+    __slots__ = ("_moves", "blobs", "conn", "journal")
+
+    def __init__(self, conn: sqlite3.Connection, journal: Journal, blobs: Blobs) -> None:
+        self.conn = conn
+        self.journal = journal
+        self.blobs = blobs
+        self._moves: dict[tuple[str, str, str], int] = {}
+
+    def one(self, statement: str, values: dict[str, Any]) -> tuple[Any, ...] | None:
+        """The first row of a statement; the statement has run to its end."""
+        rows = self.conn.execute(statement, values).fetchall()
+        return rows[0] if rows else None
+
+    def all(self, statement: str, values: dict[str, Any]) -> list[tuple[Any, ...]]:
+        """Every row of a statement."""
+        return self.conn.execute(statement, values).fetchall()
+
+    def change(self, statement: str, values: dict[str, Any]) -> int:
+        """Run a guarded write; how many rows it changed."""
+        return self.conn.execute(statement, values).rowcount
+
+    def moved(self, ns: str, queue: str, old: str | None, new: str | None) -> None:
+        """A row of this queue went from one state to another (None: it was born, or it is gone)."""
+        moves = self._moves
+        if old is not None:
+            moves[ns, queue, old] = moves.get((ns, queue, old), 0) - 1
+        if new is not None:
+            moves[ns, queue, new] = moves.get((ns, queue, new), 0) + 1
+
+    def flush(self) -> None:
+        """Write the moved counts; the last thing before COMMIT."""
+        if self._moves:
+            self.conn.executemany(
+                SQL.move_tally,
+                [{"ns": ns, "queue": q, "state": s, "n": n} for (ns, q, s), n in self._moves.items() if n],
+            )
+            self._moves.clear()
+
+
+def payload_values(seq: int, payload: Payload) -> dict[str, Any]:
+    """The columns of a payload row."""
+    if isinstance(payload, BlobRef):
+        return {"seq": seq, "data": None, "blob": payload.key, "size": payload.size, "sha256": payload.sha256}
+    return {"seq": seq, "data": payload, "blob": None, "size": len(payload), "sha256": None}
+
+
+def payload_of(row: tuple[Any, ...] | None) -> Payload:
+    """A payload from its columns `data, blob, size, sha256`; empty when there is none."""
+    if row is None:
+        return b""
+    data, blob, size, sha256 = row
+    return data if blob is None else BlobRef(key=blob, size=size, sha256=sha256)
