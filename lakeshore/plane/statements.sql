@@ -203,7 +203,7 @@ SELECT id, ns, claim, worker, session, cancel_requested, cancel_deadline FROM in
 SELECT DISTINCT session FROM invocation WHERE state = 'running'
 
 -- name: running_of_holder
-SELECT id, claim FROM invocation WHERE state = 'running' AND session = :session
+SELECT ns, id, claim FROM invocation WHERE state = 'running' AND session = :session
 
 -- name: rehome_if_claimed
 UPDATE invocation SET session = :session, claim_n = 0

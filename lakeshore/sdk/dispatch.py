@@ -1,0 +1,486 @@
+"""`Dispatch`: the plane on this machine, in memory or in one file that processes share. No server, no network.
+
+The rules are the plane package's; this class gives them the documented verbs, waits with doorbells, and knows which
+claims it handed out. Safe in threads; a file plane is reopened after a fork.
+Reference: python-sdk/dispatch.md.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgpack
+
+from ..plane import claims, frames, locks, reports, retries, rows, submits
+from ..plane.bells import Bells, FifoBells, MemoryBells
+from ..plane.contract import KINDS, TERMINAL, PlaneError, Report, Settled, Submission, Wish
+from ..plane.database import Durability
+from ..plane.plane import Plane
+from ..plane.statements import SQL
+from ..plane.transaction import Transaction
+from ..wire.states import LOCAL_NAMES
+from . import outcomes
+from .combiner import Combiner
+from .errors import DispatchError
+from .ids import new_id
+
+__all__ = ["Claimed", "Dispatch", "DispatchError"]
+
+T = TypeVar("T")
+FUNCTION = msgpack.packb({"module": "_native_wire", "qualname": "_native_wire.envelope", "version": "v1"})
+_INWARD = {shown: state for state, shown in LOCAL_NAMES.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """A claimed invocation: `envelope` is what was submitted, `attempt` counts executions from 1, `claim` is the fence."""
+
+    id: str
+    envelope: bytes
+    attempt: int
+    queue: str
+    claim: int = 0
+    first_seq: int = 0
+    timeout_s: float | None = None
+
+
+class Dispatch:
+    """The local plane. `path` is a file or `:memory:`; `durability="process"` survives kill -9 but not a power cut."""
+
+    local = True
+
+    def __init__(self, path: str | Path = ":memory:", *, ns: str = "default", durability: Durability = "power") -> None:
+        self.path = str(path)
+        self.ns = ns
+        self._durability: Durability = durability
+        self._opening = threading.Lock()
+        self._handed: dict[tuple[str, str], set[int]] = {}
+        self._open()
+
+    def __repr__(self) -> str:
+        return f"Dispatch({self.path!r}, ns={self.ns!r})"
+
+    # -- producers
+
+    def submit(
+        self,
+        queue: str,
+        envelope: bytes,
+        *,
+        id: str,  # noqa: A002  # the documented spelling
+        key: str | None = None,
+        priority: float = 0.0,
+        parent: str | None = None,
+        run_config: dict[str, Any] | None = None,
+        retry_failed: str | None = None,
+    ) -> str:
+        """Put one invocation on a queue, durably; the id that holds it (an earlier one when `key` was used before).
+
+        `run_config` may carry `max_attempts` and `timeout_s`. Raises DispatchError: the id is taken, or the queue is not
+        active.
+        """
+        config = {**(run_config or {}), "queue": queue, "priority": float(priority), "key": key}
+        packed = msgpack.packb(config)
+        state = self._state()
+        item = Submission(
+            ns=self.ns,
+            queue=queue,
+            id=id,
+            args=state.plane.blobs.keep(id, "args", envelope),
+            hash=submits.fingerprint(queue, FUNCTION, envelope, packed),
+            function=FUNCTION,
+            run_config=packed,
+            priority=float(priority),
+            key=key,
+            parent=parent,
+            max_attempts=int(config.get("max_attempts") or 3),
+            retry_nonce=retry_failed,
+        )
+        done = self._write(lambda tx: submits.submit(tx, item, time.time()))
+        self._ring_work(done.queue)
+        return done.id
+
+    def cancel(self, inv_id: str) -> bool:
+        """Cancel an invocation that has not begun: True when this call did. A running one is asked, and may still win."""
+        done = self._write(lambda tx: reports.cancel(tx, self.ns, inv_id, time.time()))
+        self._state().bells.ring("done", f"frames/{inv_id}")
+        return done.cancelled
+
+    def retry(self, inv_id: str, *, claim: int | None = None) -> str:
+        """Queue a failed, cancelled or timed-out invocation again under its id."""
+        queue = self._write(lambda tx: retries.retry(tx, self.ns, inv_id, time.time(), claim=claim))
+        self._ring_work(queue)
+        return inv_id
+
+    def get(self, inv_id: str) -> dict[str, Any] | None:
+        """The invocation's row, or None."""
+        row = rows.get(self._rows, self.ns, inv_id)
+        if row is not None:
+            row["state"] = LOCAL_NAMES.get(row["state"], row["state"])
+        return row
+
+    def count(self, queue: str, state: str = "queued") -> int:
+        """How many invocations of a queue are in one state."""
+        return rows.count(self._rows, self.ns, queue, _INWARD.get(state, state))
+
+    def result(self, inv_id: str, *, timeout: float | None = 30.0, poll: float = 0.02) -> bytes:
+        """Wait for the packed result; `timeout=None` waits for ever. `poll` is accepted and not needed: bells wake us.
+
+        Raises DispatchError (failed, cancelled, timed out, unknown, purged) and TimeoutError (the id stays valid).
+        """
+        deadline = _deadline(timeout)
+        ended = rows.ended(self._rows, self.ns, inv_id)
+        if not ended.terminal:
+            with self._state().bells.listen("done") as bell:
+                while not (ended := rows.ended(self._rows, self.ns, inv_id)).terminal:
+                    if ended.state != "pending":
+                        raise outcomes.not_there(inv_id, ended.state)
+                    left = deadline - time.monotonic()
+                    if left <= 0:
+                        raise outcomes.still(inv_id, str(ended.row_state), timeout)
+                    bell.wait(left)
+        if ended.state != "succeeded":
+            raise outcomes.failure(inv_id, ended.state, msgpack.unpackb(ended.error) if ended.error else None)
+        return self._state().plane.blobs.get(ended.result)
+
+    # -- workers
+
+    def claim(
+        self, queue: str, worker_id: str, *, kind: str = "fifo", temperature: float = 1.0, draw: float | None = None
+    ) -> Claimed | None:
+        """Take the next invocation, or None. It counts as begun: whoever claims here runs it now."""
+        check_kind(kind)
+        state = self._state()
+        wish = Wish(
+            ns=self.ns,
+            queues=(queue,),
+            worker=worker_id,
+            session=state.holder_id,
+            kind=kind,
+            temperature=temperature,
+            draw=int.from_bytes(os.urandom(6), "big") / 2**48 if draw is None else draw,
+            start=True,
+        )
+        self._bury_the_dead()
+        if not self._rows(SQL.next_oldest, {"ns": self.ns, "queue": queue, "limit": 1}) and not queue.endswith("*"):
+            return None
+        found = self._write(lambda tx: claims.claim(tx, wish, time.time()))
+        if not found:
+            return None
+        claimed = found[0]
+        self._handed.setdefault((claimed.id, worker_id), set()).add(claimed.claim)
+        config = msgpack.unpackb(claimed.run_config, strict_map_key=False)
+        return Claimed(
+            id=claimed.id,
+            envelope=state.plane.blobs.get(claimed.args),
+            attempt=claimed.attempt,
+            queue=claimed.queue,
+            claim=claimed.claim,
+            first_seq=claimed.first_seq,
+            timeout_s=config.get("timeout_s"),
+        )
+
+    def wait_for_work(self, queue: str, timeout_s: float) -> None:
+        """Sleep until `queue` may have work, or for `timeout_s`."""
+        with self._state().bells.listen(f"work/{self.ns}/{'*' if queue.endswith('*') else queue}") as bell:
+            if self.count(queue) == 0 or queue.endswith("*"):
+                bell.wait(timeout_s)
+
+    def ack(
+        self,
+        inv_id: str,
+        worker_id: str,
+        *,
+        result: bytes | None = None,
+        claim: int | None = None,
+        last_seq: int | None = None,
+    ) -> None:
+        """Settle a claimed invocation as succeeded. Raises DispatchError when it is not this worker's any more."""
+        packed = self._state().plane.blobs.keep(inv_id, "result", result or b"")
+        number = self._claim_of(inv_id, worker_id, claim)
+        self._report(
+            Report(
+                ns=self.ns,
+                id=inv_id,
+                outcome="succeeded",
+                claim=number,
+                worker=worker_id,
+                result=packed,
+                last_seq=last_seq,
+            )
+        )
+
+    def nack(
+        self,
+        inv_id: str,
+        worker_id: str,
+        *,
+        error: object,
+        retry: bool = True,
+        claim: int | None = None,
+        retries: int | None = None,
+        outcome: str = "failed",
+    ) -> None:
+        """Report a failed attempt: the invocation runs again while attempts remain and `retry` is true."""
+        number = self._claim_of(inv_id, worker_id, claim)
+        self._report(
+            Report(
+                ns=self.ns,
+                id=inv_id,
+                outcome=outcome,  # type: ignore[arg-type]  # the worker passes failed, killed or timeout
+                claim=number,
+                worker=worker_id,
+                error=msgpack.packb(outcomes.as_error(error)),
+                retry=retry,
+                retries=retries,
+            )
+        )
+
+    # -- frames
+
+    def journal_append(
+        self,
+        inv_id: str,
+        seq: int | None,
+        frame_bytes: bytes,
+        *,
+        final: bool = False,
+        claim: int | None = None,
+    ) -> int:
+        """Append a frame of a claimed invocation; the seq it has. The same seq of the same claim again is absorbed.
+
+        The END of a stream is written when the invocation is settled; a `final` frame is answered and not stored.
+        """
+        number = claim if claim is not None else self._any_claim_of(inv_id)
+        done = self._write(
+            lambda tx: frames.append(tx, self.ns, inv_id, frame_bytes, time.time(), claim=number, seq=seq, final=final)
+        )
+        self._state().bells.ring(f"frames/{inv_id}")
+        return done.seq
+
+    def journal_read(
+        self, inv_id: str, *, since: int = -1, timeout: float | None = 30.0, poll: float = 0.02
+    ) -> Iterator[tuple[int, bytes]]:
+        """Frames after `since`, live, until the final frame or a terminal state. Raises TimeoutError after silence."""
+        found = rows.channel_of(self._rows, self.ns, inv_id)
+        if found is None:
+            raise outcomes.not_there(inv_id, rows.ended(self._rows, self.ns, inv_id).state)
+        channel = found[0]
+
+        def over() -> bool:
+            now = rows.channel_of(self._rows, self.ns, inv_id)
+            return now is None or now[1] in TERMINAL
+
+        return self._follow(channel, f"frames/{inv_id}", f"invocation {inv_id}", since, timeout, over)
+
+    def journal_trim(self, inv_id: str, *, keep_last: int = 0) -> int:
+        """Forget all but the last frames; how many were forgotten. The result stays."""
+        return self._write(lambda tx: frames.trim(tx, self.ns, inv_id, keep_last=keep_last))
+
+    def topic_post(self, queue: str, name: str, body: bytes, *, final: bool = False) -> int:
+        """Append one packed value to a topic (`final`: its END instead); the seq it got."""
+        seq = self._write(lambda tx: frames.post(tx, self.ns, queue, name, body, time.time(), final=final))
+        self._state().bells.ring(f"topic/{queue}/{name}")
+        return seq
+
+    def topic_read(
+        self, queue: str, name: str, *, since: int = -1, timeout: float | None = 5.0
+    ) -> Iterator[tuple[int, bytes]]:
+        """Frames of a topic after `since`, live, until its END. Raises TimeoutError after silence."""
+        bell_name, what = f"topic/{queue}/{name}", f"topic {name!r}"
+        channel = rows.topic_channel(self._rows, self.ns, queue, name)
+        if channel is None:
+            deadline = _deadline(timeout)
+            with self._state().bells.listen(bell_name) as bell:
+                while (channel := rows.topic_channel(self._rows, self.ns, queue, name)) is None:
+                    left = deadline - time.monotonic()
+                    if left <= 0:
+                        raise outcomes.silent(what, timeout)
+                    bell.wait(left)
+        yield from self._follow(channel, bell_name, what, since, timeout, lambda: False)
+
+    # -- housekeeping
+
+    def close(self) -> None:
+        """Close the plane: claims that this process still holds are lost to it."""
+        with self._opening:
+            state, self._current = self._current, None
+        if state is not None and state.pid == os.getpid():
+            state.close()
+
+    # -- inside
+
+    def _open(self) -> None:
+        self._current: _Open | None = _Open(self.path, self._durability)
+
+    def _state(self) -> _Open:
+        state = self._current
+        if state is not None and state.pid == os.getpid():
+            return state
+        with self._opening:
+            if self._current is None:
+                raise DispatchError(f"{self!r} is closed")
+            if self._current.pid != os.getpid():
+                if self.path == ":memory:":
+                    raise DispatchError("a ':memory:' plane does not cross a fork; give Dispatch a file, or submit first")
+                # The parent's connection must not be used here, nor closed: its locks are the parent's.
+                _inherited.append(self._current)
+                self._open()
+            return self._current
+
+    def _write(self, verb: Callable[[Transaction], T]) -> T:
+        try:
+            return self._state().combiner.write(verb)
+        except PlaneError as exc:
+            raise DispatchError(str(exc)) from exc
+        finally:
+            self._state().tidy()
+
+    def _rows(self, statement: str, values: dict[str, Any]) -> list[tuple[Any, ...]]:
+        return self._state().combiner.rows(statement, values)
+
+    def _ring_work(self, queue: str) -> None:
+        self._state().bells.ring(f"work/{self.ns}/{queue}", f"work/{self.ns}/*")
+
+    def _claim_of(self, inv_id: str, worker_id: str, claim: int | None) -> int:
+        if claim is not None:
+            return claim
+        handed = self._handed.get((inv_id, worker_id), set())
+        if len(handed) != 1:
+            raise DispatchError(
+                f"worker {worker_id!r} does not hold invocation {inv_id} here"
+                if not handed
+                else f"worker {worker_id!r} was handed invocation {inv_id} more than once; pass claim= to say which"
+            )
+        return next(iter(handed))
+
+    def _any_claim_of(self, inv_id: str) -> int:
+        handed = [c for (id_, _worker), numbers in self._handed.items() if id_ == inv_id for c in numbers]
+        if len(handed) != 1:
+            raise DispatchError(
+                f"invocation {inv_id} is not held here; claim it first"
+                if not handed
+                else f"invocation {inv_id} was handed out more than once; pass claim= to say which"
+            )
+        return handed[0]
+
+    def _report(self, report: Report) -> None:
+        settled: Settled = self._write(lambda tx: reports.settle(tx, report, time.time()))
+        if settled.result == "gap":
+            raise DispatchError(f"invocation {report.id} cannot be settled before frame {settled.expected} is stored")
+        numbers = self._handed.get((report.id, str(report.worker)))
+        if numbers is not None and report.claim in numbers:
+            numbers.discard(report.claim)
+            if not numbers:
+                del self._handed[report.id, str(report.worker)]
+        if settled.result == "stale":
+            raise DispatchError(
+                f"worker {report.worker!r} does not hold invocation {report.id} any more"
+                + (f" (it is {settled.state})" if settled.state else " (it is unknown here)")
+            )
+        if settled.state == "queued" and settled.queue is not None:
+            self._ring_work(settled.queue)
+        self._state().bells.ring("done", f"frames/{report.id}")
+
+    def _bury_the_dead(self) -> None:
+        state = self._state()
+        if state.workers is None:
+            return
+        for (holder,) in self._rows(SQL.holders, {}):
+            if holder and holder != state.holder_id and locks.is_dead(state.workers, holder):
+                for ns, id_, claim in self._rows(SQL.running_of_holder, {"session": holder}):
+                    self._lose(ns, id_, claim)
+
+    def _lose(self, ns: str, inv_id: str, claim: int) -> None:
+        """The process that held this claim is gone."""
+        self._write(lambda tx: reports.lose(tx, ns, inv_id, claim, time.time()))
+        self._state().bells.ring("done", f"frames/{inv_id}")
+
+    def _follow(
+        self, channel: int, bell_name: str, what: str, since: int, timeout: float | None, over: Callable[[], bool]
+    ) -> Iterator[tuple[int, bytes]]:
+        state = self._state()
+        deadline = _deadline(timeout)
+        with state.bells.listen(bell_name) as bell:
+            while True:
+                ended = over()  # asked before reading, so that nothing written until then is missed
+                page, looked_at = frames.read(self._rows, state.plane.journal, channel, since)
+                for seq, data, final in page:
+                    yield seq, data
+                    if final:
+                        return
+                if looked_at > since:
+                    since, deadline = looked_at, _deadline(timeout)
+                    continue
+                if ended:
+                    return
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    raise outcomes.silent(what, timeout)
+                bell.wait(left)
+
+
+class _Open:
+    """What one process has open."""
+
+    def __init__(self, path: str, durability: Durability) -> None:
+        self.pid = os.getpid()
+        self.workers: Path | None = None
+        self.bells: Bells
+        self._writes = 0
+        self._holder: locks.Holder | None = None
+        if path == ":memory:":
+            self.plane = Plane(path, durability="none")
+            self.bells = MemoryBells()
+            self.holder_id = "memory"
+        else:
+            directory = Path(path).expanduser().absolute().with_name(Path(path).name + ".d")
+            try:
+                directory.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                directory.mkdir(mode=0o700, exist_ok=True)
+            except OSError as exc:
+                raise DispatchError(
+                    f"cannot create {directory}: {exc.strerror}; set LAKESHORE_HOME to a directory you can write"
+                ) from exc
+            try:
+                self.plane = Plane(str(directory.with_name(Path(path).name)), files=directory, durability=durability, shared=True)
+            except PlaneError as exc:
+                raise DispatchError(str(exc)) from exc
+            self.bells = FifoBells(directory / "bells")
+            self.workers = directory / "workers"
+            self._holder = locks.Holder(self.workers, new_id())
+            self.holder_id = self._holder.id
+            self._checkpoint_lock = directory / "checkpoint.lock"
+        self.combiner = Combiner(self.plane)
+
+    def tidy(self) -> None:
+        """Now and then, see whether the WAL wants folding."""
+        self._writes += 1
+        if self.workers is not None and self._writes % 256 == 0:
+            with self.combiner.turn:
+                self.plane.checkpoint_if_large(self._checkpoint_lock)
+
+    def close(self) -> None:
+        with self.combiner.turn:
+            if self._holder is not None:
+                self._holder.release()
+            self.plane.close()
+
+
+_inherited: list[_Open] = []
+
+
+def check_kind(kind: str) -> None:
+    """Raise DispatchError for an ordering that no plane knows."""
+    if kind not in KINDS:
+        raise DispatchError(f"unknown queue kind {kind!r}; use fifo|filo|boltzmann")
+
+
+def _deadline(timeout: float | None) -> float:
+    return float("inf") if timeout is None else time.monotonic() + timeout

@@ -1,0 +1,55 @@
+"""What a wait ends in: the packed result, or the error that says how the invocation ended. One wording for every plane."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from .errors import DispatchError, InvocationFailed, Timeout
+
+_VERB = {"killed": "was cancelled", "timeout": "timed out", "failed": "failed"}
+
+
+def failure(invocation_id: str, state: str, error: Mapping[str, Any] | None) -> InvocationFailed:
+    """The exception for a terminal state that is not success: `invocation … failed: ValueError: bad input`."""
+    what = f"invocation {invocation_id} {_VERB.get(state, state)}"
+    detail = describe(error)
+    if detail and state != "killed":
+        what += f": {detail}"
+    return InvocationFailed(what, invocation_id=invocation_id, state=state, error=error)
+
+
+def describe(error: Mapping[str, Any] | None) -> str:
+    """`Type: message` of a worker's error map."""
+    if not error:
+        return ""
+    kind, message = str(error.get("type") or "Error"), str(error.get("message") or "")
+    return f"{kind}: {message}" if message else kind
+
+
+def not_there(invocation_id: str, state: str) -> DispatchError:
+    """The exception for an id that has no row: never seen here, or purged after it ended (K-22)."""
+    if state == "purged":
+        return DispatchError(f"invocation {invocation_id} ended and was purged; its result is gone")
+    return DispatchError(
+        f"invocation {invocation_id} is unknown here; check the id, the namespace and which plane it was submitted to"
+    )
+
+
+def still(invocation_id: str, row_state: str, waited_s: float | None, hint: str | None = None) -> Timeout:
+    """The exception for a wait that ended first: `invocation … still 'queued' after 30.0s`."""
+    return Timeout(f"invocation {invocation_id} still {row_state!r} after {float(waited_s or 0.0)}s", hint=hint)
+
+
+def silent(what: str, waited_s: float | None) -> Timeout:
+    """The exception for a stream that said nothing for too long."""
+    return Timeout(f"no frame of {what} for {float(waited_s or 0.0)}s; resume with since= the last seq seen")
+
+
+def as_error(error: object) -> dict[str, Any]:
+    """A worker's error in its wire shape `{type, message, traceback?}`; a bare string becomes a message."""
+    if isinstance(error, Mapping):
+        return {"type": str(error.get("type") or "Error"), **{k: v for k, v in error.items() if k != "type"}}
+    if isinstance(error, BaseException):
+        return {"type": type(error).__name__, "message": str(error)}
+    return {"type": "Error", "message": str(error)}
