@@ -23,7 +23,7 @@ from types import TracebackType
 from typing import BinaryIO
 
 from .body import Body, Upload, split_body
-from .errors import ConnectFailed, ConnectionLost, NetError, ProtocolViolation, Timeout
+from .errors import ConnectFailed, ConnectionLost, NetError, ProtocolViolation
 from .http1 import MAX_BODY, Exchange, HeaderItems, build_request
 from .response import Headers, Response
 from .target import Target
@@ -138,8 +138,6 @@ class BlockingConnection:
         """
         if self._busy:
             raise RuntimeError("this connection is in use: finish or close its stream, or use a pool")
-        if not isinstance(headers, dict):
-            headers = list(headers.items() if hasattr(headers, "items") else headers)
         now, upload = split_body(body, content_length)
         length = len(now) if upload is None else upload.content_length
         has_body = body is not None or method in ("POST", "PUT", "PATCH")
@@ -216,7 +214,7 @@ class BlockingConnection:
                         self._read_early_answer(exchange, clock)
                         return
         except TimeoutError as error:
-            raise self._timeout(exchange, clock, "did not take the request") from error
+            raise exchange.timed_out("did not take the request", clock.timeout) from error
         except (ConnectionError, OSError) as error:
             # a server that refuses an upload answers before it closes; on a first small write there is nothing to read
             if upload is not None:
@@ -258,7 +256,7 @@ class BlockingConnection:
             sock.settimeout(clock.left())
             return sock.recv(_RECEIVE)
         except TimeoutError as error:
-            raise self._timeout(exchange, clock, "did not answer") from error
+            raise exchange.timed_out("did not answer", clock.timeout) from error
         except OSError as error:
             raise exchange.lost(f"broke the connection ({error})") from error
 
@@ -271,12 +269,6 @@ class BlockingConnection:
                 received_anything=exchange.started,
             )
         return self._sock
-
-    def _timeout(self, exchange: Exchange, clock: _Clock, what: str) -> Timeout:
-        return Timeout(
-            f"{exchange.url}: the server {what} within {clock.timeout:g} s. Check its load or give it more time",
-            url=exchange.url,
-        )
 
 
 class StreamingResponse:

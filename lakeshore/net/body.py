@@ -47,21 +47,39 @@ class Upload:
 
     def pieces(self) -> Iterator[bytes | memoryview]:
         """The body, framed; ValueError when it is shorter or longer than `content_length`."""
-        left = self.content_length
+        framer = Framer(self.content_length)
         for piece in _raw_pieces(self._source):
-            if not len(piece):
-                continue
-            if left is None:
-                yield b"%x\r\n%b\r\n" % (len(piece), bytes(piece))
-                continue
-            left -= len(piece)
-            if left < 0:
-                raise ValueError("the body is longer than the content_length given; correct one of them")
-            yield piece
-        if left is None:
-            yield b"0\r\n\r\n"
-        elif left:
-            raise ValueError(f"the body ended {left} bytes before the content_length given; correct one of them")
+            if len(piece):
+                yield framer.frame(piece)
+        if end := framer.finish():
+            yield end
+
+
+class Framer:
+    """Frames pieces: as they are and counted when the length is known, else as chunks."""
+
+    __slots__ = ("_left", "content_length")
+
+    def __init__(self, content_length: int | None) -> None:
+        self.content_length = content_length
+        self._left = content_length
+
+    def frame(self, piece: bytes | memoryview) -> bytes | memoryview:
+        """One piece, not empty. ValueError when there is more than `content_length`."""
+        if self._left is None:
+            return b"%x\r\n%b\r\n" % (len(piece), bytes(piece))
+        self._left -= len(piece)
+        if self._left < 0:
+            raise ValueError("the body is longer than the content_length given; correct one of them")
+        return piece
+
+    def finish(self) -> bytes:
+        """What follows the last piece. ValueError when there was less than `content_length`."""
+        if self._left is None:
+            return b"0\r\n\r\n"
+        if self._left:
+            raise ValueError(f"the body ended {self._left} bytes before the content_length given; correct one of them")
+        return b""
 
 
 def split_body(body: Body, content_length: int | None) -> tuple[bytes, Upload | None]:

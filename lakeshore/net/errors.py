@@ -24,7 +24,7 @@ class NetError(Exception):
         self.sent_anything = sent_anything
 
 
-class ConnectFailed(NetError):  # noqa: N818 - named for what happened, as callers read it
+class ConnectFailed(NetError):
     """Nothing was sent: the name did not resolve, nobody listens, or the connection took too long."""
 
     def __init__(self, message: str, *, url: str) -> None:
@@ -35,7 +35,7 @@ class TlsError(ConnectFailed):
     """The TLS handshake failed; no byte of the request left."""
 
 
-class ConnectionLost(NetError):  # noqa: N818 - as above
+class ConnectionLost(NetError):
     """The connection ended early. A retry is safe when `sent_anything` is false or the request is idempotent.
 
     `received_anything` is true when part of an answer had arrived."""
@@ -45,9 +45,9 @@ class ConnectionLost(NetError):  # noqa: N818 - as above
         self.received_anything = received_anything
 
 
-class Timeout(NetError):  # noqa: N818 - as above
+class Timeout(NetError):
     """No complete answer in the time allowed."""
 
 
-class ProtocolViolation(NetError):  # noqa: N818 - as above
+class ProtocolViolation(NetError):
     """The peer's bytes are not an HTTP/1.1 answer that we accept. Trying again will not help."""

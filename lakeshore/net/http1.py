@@ -18,7 +18,7 @@ from functools import lru_cache
 
 import h11
 
-from .errors import ConnectionLost, ProtocolViolation
+from .errors import ConnectionLost, ProtocolViolation, Timeout
 from .response import Headers, Response
 from .target import Target
 
@@ -168,6 +168,13 @@ class Exchange:
             url=self.url,
             sent_anything=True,
             received_anything=self.started,
+        )
+
+    def timed_out(self, what: str, seconds: float | None) -> Timeout:
+        """The error for a wait of `seconds` that brought nothing; `what` completes 'the server …'."""
+        return Timeout(
+            f"{self._method} {self.url}: the server {what} within {seconds or 0:g} s. Check its load or allow more",
+            url=self.url,
         )
 
     # -- the strict shape ----------------------------------------------------------------------------------------

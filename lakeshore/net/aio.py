@@ -1,0 +1,198 @@
+"""The asyncio shell: a transport with a protocol, which costs a third of `loop.sock_*` per request."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import cast
+
+from . import tls
+from .async_core import AsyncStreamingResponse, BaseAsyncConnection, BaseAsyncPool
+from .errors import ConnectFailed
+from .interface import Limit
+from .target import Target
+
+_RECEIVE = 64 * 1024
+_HIGH = 256 * 1024  # bytes received and not yet taken at which reading stops
+
+
+class AsyncConnection(BaseAsyncConnection):
+    """`BaseAsyncConnection` for asyncio."""
+
+    async def _dial(self, seconds: float) -> AioWire:
+        return await dial(self.target, seconds)
+
+
+class AsyncPool(BaseAsyncPool):
+    """`BaseAsyncPool` for one asyncio loop."""
+
+    def _new_limit(self, size: int) -> Limit:
+        return asyncio.Semaphore(size)
+
+    def _new_connection(self) -> AsyncConnection:
+        return AsyncConnection(self.target, connect_timeout=self._connect_timeout)
+
+
+async def dial(target: Target, seconds: float) -> AioWire:
+    """Connect within `seconds`; ConnectFailed or TlsError."""
+    loop = asyncio.get_running_loop()
+    context = tls.context_for(target) if target.tls else None
+    name = target.host if target.tls else None
+    try:
+        async with asyncio.timeout(seconds):
+            _, wire = await loop.create_connection(
+                lambda: AioWire(loop), target.host, target.port, ssl=context, server_hostname=name
+            )
+    except TimeoutError as error:
+        raise ConnectFailed(
+            f"{target.url}: no connection within {seconds:g} s. Check the address and firewalls in between",
+            url=target.url,
+        ) from error
+    except OSError as error:
+        if target.tls and not isinstance(error, ConnectionRefusedError):
+            raise tls.handshake_failed(target, error) from error
+        raise ConnectFailed(
+            f"{target.url}: cannot connect ({error.strerror or error}). Check the address and that the server runs",
+            url=target.url,
+        ) from error
+    return wire
+
+
+class AioWire(asyncio.BufferedProtocol):
+    """`Wire` for asyncio. One timer serves all waits of a connection: it moves only when a deadline comes nearer."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._transport: asyncio.Transport | None = None
+        self._buffer = memoryview(bytearray(_RECEIVE))
+        self._received: list[bytes] = []
+        self._size = 0
+        self._reading = True
+        self._writing = True
+        self._ended: BaseException | bool = False
+        self._waiter: asyncio.Future[None] | None = None
+        self._timeout: float | None = None
+        self._per_step = False
+        self._deadline = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+
+    # -- Wire ------------------------------------------------------------------------------------------------------
+
+    def arm(self, timeout: float | None, *, per_step: bool) -> None:
+        self._timeout = timeout
+        self._per_step = per_step
+        if timeout is not None:
+            self._deadline = self._loop.time() + timeout
+
+    async def send(self, data: bytes | memoryview) -> None:
+        self._raise_if_broken()
+        assert self._transport is not None
+        self._transport.write(data)
+        if not self._writing:
+            self._step()
+            while not self._writing and not self._received and not self._ended:
+                await self._wait()
+            self._raise_if_broken()
+
+    async def receive(self) -> bytes:
+        if not self._received:
+            self._step()
+            while not self._received:
+                if self._ended:
+                    if isinstance(self._ended, OSError):
+                        raise self._ended
+                    return b""
+                await self._wait()
+        received = self._received
+        data = received[0] if len(received) == 1 else b"".join(received)
+        received.clear()
+        self._size = 0
+        if not self._reading and self._transport is not None:
+            self._reading = True
+            self._transport.resume_reading()
+        return data
+
+    def answering(self) -> bool:
+        return bool(self._received) or self._ended is not False
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._transport is not None and not self._loop.is_closed():
+            self._transport.abort()
+        if not self._ended:
+            self._ended = ConnectionAbortedError("closed by this process")
+        self._wake()
+
+    # -- asyncio.BufferedProtocol ----------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._received.append(bytes(self._buffer[:nbytes]))
+        self._size += nbytes
+        if self._size > _HIGH and self._reading and self._transport is not None:
+            self._reading = False
+            self._transport.pause_reading()
+        self._wake()
+
+    def eof_received(self) -> bool:
+        self._ended = self._ended or True
+        self._wake()
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._ended = self._ended or exc or True
+        self._transport = None
+        self._wake()
+
+    def pause_writing(self) -> None:
+        self._writing = False
+
+    def resume_writing(self) -> None:
+        self._writing = True
+        self._wake()
+
+    # -- waiting ---------------------------------------------------------------------------------------------------
+
+    def _raise_if_broken(self) -> None:
+        if self._ended:
+            raise self._ended if isinstance(self._ended, OSError) else ConnectionResetError("closed by the server")
+
+    def _step(self) -> None:
+        if self._per_step and self._timeout is not None:
+            self._deadline = self._loop.time() + self._timeout
+
+    async def _wait(self) -> None:
+        if self._timeout is not None:
+            timer = self._timer
+            if timer is None or timer.when() > self._deadline:
+                if timer is not None:
+                    timer.cancel()
+                self._timer = self._loop.call_at(self._deadline, self._tick)
+        waiter = self._waiter = self._loop.create_future()
+        try:
+            await waiter
+        finally:
+            self._waiter = None
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def _tick(self) -> None:
+        self._timer = None
+        waiter = self._waiter
+        if waiter is None or waiter.done() or self._timeout is None:
+            return
+        if self._loop.time() >= self._deadline:
+            waiter.set_exception(TimeoutError())
+        else:
+            self._timer = self._loop.call_at(self._deadline, self._tick)
+
+
+__all__ = ["AioWire", "AsyncConnection", "AsyncPool", "AsyncStreamingResponse", "dial"]
