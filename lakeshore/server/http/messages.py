@@ -1,0 +1,334 @@
+"""What a handler sees and gives back: `Request`, `Response`, `StreamResponse`, `HttpError`. No I/O of its own.
+
+A handler that waits for something to happen *parks*: ``why = await request.park(timeout_s)``. Whoever has news calls
+``request.wake()``. Parking also ends when the client is gone, when the server drains, and at the timeout; the handler
+looks at its own state whatever the reason, answers, and is done. A parked client that ended its side of the connection
+counts as gone (a half-closed poll cannot be told from a closed one); its answer is still tried. Requests that are not
+parked never look: a handler whose body is complete runs to its end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+from urllib.parse import parse_qsl
+
+import trio
+
+from lakeshore.server.http.peer import uid_of_peer
+
+HeaderList = tuple[tuple[str, str], ...]
+Woken = Literal["woken", "gone", "draining", "timeout"]
+
+_MAX_QUERY_FIELDS = 200
+
+
+class ClientGone(Exception):
+    """The peer closed or reset the connection, so no answer can reach it. Let it pass through."""
+
+
+class HttpError(Exception):
+    """A refusal: `status` and ``{"error", "field"?, "hint"?, …extra}``, rendered in the request's encoding.
+
+    Raised by handlers and by the server itself. `headers` go onto the answer (``Allow``, ``Retry-After``, …).
+    """
+
+    def __init__(
+        self,
+        status: int,
+        error: str,
+        field: str | None = None,
+        hint: str | None = None,
+        *,
+        headers: HeaderList = (),
+        **extra: Any,
+    ) -> None:
+        super().__init__(f"{status} {error}")
+        self.status = status
+        self.error = error
+        self.field = field
+        self.hint = hint
+        self.headers = headers
+        self.extra = extra
+
+    def as_body(self) -> dict[str, Any]:
+        """The map that is sent."""
+        body: dict[str, Any] = {"error": self.error}
+        if self.field is not None:
+            body["field"] = self.field
+        if self.hint is not None:
+            body["hint"] = self.hint
+        body.update(self.extra)
+        return body
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Response:
+    """A whole answer. Framing headers (Content-Length, Connection, Date) are the server's: do not set them."""
+
+    status: int = 200
+    headers: HeaderList = ()
+    body: bytes = b""
+    close: bool = False
+    """Close the connection after this answer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamResponse:
+    """An answer sent piece by piece; the next piece is asked for when the last one is with the kernel.
+
+    Without `content_length` it is chunked, and a client that went while `chunks` waits cancels it. With a length
+    it must yield exactly that many bytes. `chunks` is closed (``aclose``) whatever happens.
+    """
+
+    status: int = 200
+    headers: HeaderList = ()
+    chunks: AsyncIterator[bytes]
+    content_length: int | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class ConnectionInfo:
+    """Where a request came from. One object per connection: what is learned once is kept."""
+
+    listener: str
+    """The name of the listener that accepted it."""
+    peer: tuple[str, int] | None
+    """The client's address and port; None on a socket without one."""
+    local: tuple[str, int] | None
+    tls: bool
+    number: int
+    """Counts up from 1 in this process: for logs."""
+    _uid: int | None = None
+    _uid_known: bool = False
+
+    @property
+    def peer_uid(self) -> int | None:
+        """The user that owns the client's end (loopback on Linux); None when it cannot be known, so trust nothing."""
+        if not self._uid_known:
+            self._uid = uid_of_peer(peer=self.peer, local=self.local)
+            self._uid_known = True
+        return self._uid
+
+
+class Channel(Protocol):
+    """What a request needs of its connection."""
+
+    @property
+    def draining(self) -> bool: ...
+    def watch(self, request: Request) -> None: ...
+    def probe_gone(self) -> bool: ...
+
+
+class BodySource(Protocol):
+    """A request's body on its way in."""
+
+    async def read(self, limit: int) -> bytes: ...
+    async def next_chunk(self, limit: int) -> bytes: ...
+
+
+class BodyChunks:
+    """``async for`` over a body as it arrives. A plain iterator: leaving the loop early needs no clean-up."""
+
+    __slots__ = ("_body", "_limit")
+
+    def __init__(self, body: BodySource, limit: int) -> None:
+        self._body = body
+        self._limit = limit
+
+    def __aiter__(self) -> BodyChunks:
+        return self
+
+    async def __anext__(self) -> bytes:
+        chunk = await self._body.next_chunk(self._limit)
+        if not chunk:
+            raise StopAsyncIteration
+        return chunk
+
+
+class Request:
+    """One request. `path` and `target` are as sent (still percent-encoded); `params` are the router's, decoded."""
+
+    __slots__ = (
+        "_body",
+        "_channel",
+        "_gone",
+        "_gone_event",
+        "_parked",
+        "_query",
+        "_whole",
+        "_woken",
+        "connection",
+        "headers",
+        "http_version",
+        "max_body",
+        "method",
+        "params",
+        "path",
+        "query_string",
+        "route",
+        "state",
+        "target",
+    )
+
+    def __init__(
+        self,
+        *,
+        method: str,
+        target: str,
+        path: str,
+        query_string: str,
+        headers: Mapping[bytes, bytes],
+        http_version: str,
+        connection: ConnectionInfo,
+        body: BodySource,
+        channel: Channel,
+        max_body: int,
+    ) -> None:
+        self.method = method
+        self.target = target
+        self.path = path
+        self.query_string = query_string
+        self.headers = headers
+        """Names in lower case; a repeated field's values are joined by ", "."""
+        self.http_version = http_version
+        self.connection = connection
+        self.max_body = max_body
+        """What `body()` and `stream()` allow when not told otherwise: the router sets a route's own bound."""
+        self.params: dict[str, str] = {}
+        self.route = ""
+        """The pattern that matched: bounded in number, so fit for a metric's label."""
+        self.state: Any = None
+        """For the layers above: whatever authentication found out."""
+        self._body = body
+        self._channel = channel
+        self._query: list[tuple[str, str]] | None = None
+        self._whole: bytes | None = None
+        self._woken: Woken | None = None
+        self._parked: trio.lowlevel.Task | None = None
+        self._gone = False
+        self._gone_event: trio.Event | None = None
+
+    def __repr__(self) -> str:
+        return f"<Request {self.method} {self.path}>"  # no query: it may be signed
+
+    def header(self, name: str) -> str | None:
+        """A header by name, in any case; None when it is not there. A repeated one is joined by ", "."""
+        value = self.headers.get(name.lower().encode("ascii"))
+        return None if value is None else value.decode("latin-1")
+
+    @property
+    def query(self) -> dict[str, str]:
+        """The query, decoded; a repeated name gives its last value (`query_values` gives all). HttpError 400 if bad."""
+        return dict(self._query_pairs())
+
+    def query_values(self, name: str) -> list[str]:
+        """Every value of a name, in order."""
+        return [value for key, value in self._query_pairs() if key == name]
+
+    def _query_pairs(self) -> list[tuple[str, str]]:
+        if self._query is None:
+            if not self.query_string:
+                self._query = []
+            else:
+                try:
+                    self._query = parse_qsl(
+                        self.query_string, keep_blank_values=True, errors="strict", max_num_fields=_MAX_QUERY_FIELDS
+                    )
+                except ValueError as error:
+                    raise HttpError(
+                        400, "bad query string", hint=f"percent-encode UTF-8, at most {_MAX_QUERY_FIELDS} fields"
+                    ) from error
+        return self._query
+
+    async def body(self, limit: int | None = None) -> bytes:
+        """The whole body. HttpError 413 beyond `limit` (default `max_body`), 400 when malformed; ClientGone."""
+        if self._whole is None:
+            self._whole = await self._body.read(self.max_body if limit is None else limit)
+        return self._whole
+
+    def stream(self, limit: int | None = None) -> BodyChunks:
+        """The body piece by piece, as it arrives; nothing more is read until the next piece is asked for."""
+        return BodyChunks(self._body, self.max_body if limit is None else limit)
+
+    # --- parking -----------------------------------------------------------------------------------------------
+
+    @property
+    def draining(self) -> bool:
+        """Whether the server is on its way down: answer with what there is."""
+        return self._channel.draining
+
+    def is_gone(self) -> bool:
+        """Ask the socket now (one system call): for whoever is about to hand this request something of value."""
+        if not self._gone and self._channel.probe_gone():
+            self.mark_gone()
+        return self._gone
+
+    async def park(self, timeout_s: float) -> Woken:
+        """Wait until `wake`, a gone client, the drain or the timeout (seconds). Loops may park again.
+
+        The reasons do not exclude each other: look at what you wait for, whatever the answer. Only one task parks.
+        """
+        self._channel.watch(self)
+        if self._woken is None:
+            if self._gone:
+                self._woken = "gone"
+            elif self._channel.draining:
+                self._woken = "draining"
+        if self._woken is not None:
+            await trio.lowlevel.checkpoint()
+        else:
+            assert self._parked is None, "one task parks a request"
+            self._parked = trio.lowlevel.current_task()
+            with trio.move_on_after(timeout_s):
+                await trio.lowlevel.wait_task_rescheduled(self._abandon_park)
+        why, self._woken = self._woken, None
+        return why or "timeout"
+
+    def _abandon_park(self, _raise_cancel: object) -> trio.lowlevel.Abort:
+        self._parked = None
+        return trio.lowlevel.Abort.SUCCEEDED
+
+    def wake(self, why: Woken = "woken") -> None:
+        """End the parking, or the next one. From the loop's own thread; any number of times; the first reason stays."""
+        if self._woken is None:
+            self._woken = why
+        task, self._parked = self._parked, None
+        if task is not None:
+            trio.lowlevel.reschedule(task)
+
+    async def wait_gone(self) -> None:
+        """Return once the client has gone: for a task beside the handler's."""
+        self._channel.watch(self)
+        if self._gone_event is None:
+            self._gone_event = trio.Event()
+            if self._gone:
+                self._gone_event.set()
+        await self._gone_event.wait()
+
+    def mark_gone(self) -> None:
+        """For the connection: the client was seen to have gone."""
+        self._gone = True
+        if self._gone_event is not None:
+            self._gone_event.set()
+        self.wake("gone")
+
+
+def sole_refusal(error: BaseException) -> HttpError | ClientGone | None:
+    """The one refusal that a handler's own nursery wrapped into groups; None if there is anything else in there."""
+    leaves = list(_leaves(error))
+    for leaf in leaves:
+        if not isinstance(leaf, (HttpError, ClientGone)):
+            return None
+    first = leaves[0]
+    assert isinstance(first, (HttpError, ClientGone))
+    return first
+
+
+def _leaves(error: BaseException) -> Iterator[BaseException]:
+    if isinstance(error, BaseExceptionGroup):
+        for inner in error.exceptions:
+            yield from _leaves(inner)
+    else:
+        yield error
