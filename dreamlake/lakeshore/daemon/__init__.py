@@ -1,0 +1,1 @@
+"""The worker's stable spelling: `python -m dreamlake.lakeshore.daemon`."""

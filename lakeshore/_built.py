@@ -1,0 +1,30 @@
+"""Reaches one of our modules by name, and says plainly when that part is not built yet.
+
+Everything that resolves late (the package's names, the documented import paths) goes through here, so the sentence
+is the same.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from importlib.util import find_spec
+from types import ModuleType
+
+# What works until the part exists.
+_NEAREST = {
+    "lakeshore.sdk.storage": "until then read and write a mounted directory through dls.run and `--root`",
+    "lakeshore.sdk.code": "until then run the worker where your modules can be imported",
+    "lakeshore.config.dreamrc": "until then pass _run_config={...} to submit",
+}
+
+
+def built(module: str) -> ModuleType:
+    """Import `module`. Raises ImportError `not built yet: ...` when this version does not have it."""
+    try:
+        found = find_spec(module) is not None
+    except ModuleNotFoundError:  # not even its package is there
+        found = False
+    if not found:
+        hint = _NEAREST.get(module)
+        raise ImportError(f"not built yet: {module}" + (f"; {hint}" if hint else ""), name=module)
+    return import_module(module)

@@ -1,0 +1,222 @@
+"""The remote half of a UDF: its call becomes an Envelope on a plane, and a wait for the result.
+
+Loaded by `.submit`, `.remote` and a thunk only. What is caught here and not in the worker: arguments that the
+function does not take, a misspelt option, an iterator as an argument, a function that cannot travel.
+Reference: python-sdk/udf.md, "`@udf(queue=...)`"; api/function-protocol.md, "The Envelope".
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+import warnings
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
+from typing import Any
+
+from lakeshore import wire
+from lakeshore._built import built
+from lakeshore.sdk.context import current
+from lakeshore.sdk.functions import UDF, inner
+from lakeshore.sdk.ids import new_id
+from lakeshore.sdk.transport import describe, name_of
+
+WAIT_S = 30.0
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class CallOptions:
+    """The underscore options of one call. None is "not given"; `submit` documents each."""
+
+    key: str | None = None
+    priority: float | None = None
+    dispatch: Any = None
+    queue: str | None = None
+    run_config: Mapping[str, Any] | None = None
+    mode: str | None = None
+    timeout: float | None = WAIT_S
+    parent: str | None = None
+    retry_failed: bool = False
+
+
+OPTIONS = tuple(field.name for field in dataclasses.fields(CallOptions))
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class _Prepared:
+    """A call that is ready to leave."""
+
+    plane: Any
+    queue: str
+    envelope: wire.Envelope
+    options: CallOptions
+
+    def send(self) -> str:
+        extra: dict[str, Any] = {}
+        config = _run_config(self.options)
+        if config:
+            extra["run_config"] = config
+        if self.options.retry_failed:
+            extra["retry_failed"] = new_id()  # a nonce: a resent submit does not queue the row twice
+        invocation: str = self.plane.submit(
+            self.queue,
+            self.envelope.to_bytes(),
+            id=self.envelope.id,
+            key=self.envelope.key,
+            priority=0.0 if self.options.priority is None else self.options.priority,
+            parent=self.envelope.parent,
+            **extra,
+        )
+        return invocation
+
+
+def submit(udf: UDF[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+    """`UDF.submit`."""
+    return _prepare(udf, args, kwargs).send()
+
+
+def remote(udf: UDF[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """`UDF.remote` of a sync or generator body."""
+    from lakeshore.sdk.queues import SyncQueue  # at its wall: submit alone opens no queue
+
+    call = _prepare(udf, args, kwargs)
+    invocation = call.send()
+    return SyncQueue(call.queue, dispatch=call.plane).result(invocation, timeout=call.options.timeout)
+
+
+def remote_async(udf: UDF[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Coroutine[Any, Any, Any]:
+    """`UDF.remote` of an async body. Mistakes in the call are raised here, nothing is sent until the first await."""
+    call = _prepare(udf, args, kwargs)
+
+    async def submit_and_wait() -> Any:
+        from lakeshore.sdk.queues import Queue  # at its wall: submit alone opens no queue
+
+        queue = Queue(call.queue, dispatch=call.plane)
+        invocation = call.send()
+        return await queue.result(invocation, timeout=call.options.timeout)
+
+    return submit_and_wait()
+
+
+def envelope_of(
+    fn: Callable[..., Any],
+    transport: str,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    *,
+    id: str | None = None,
+    key: str | None = None,
+    parent: str | None = None,
+    cfg: Mapping[str, Any] | None = None,
+    function: dict[str, Any] | None = None,
+) -> wire.Envelope:
+    """The Envelope of a call in the ambient run context. Raises TransportError for the function, TypeError for a
+    value.
+    """
+    context = current()
+    for name, value in (*enumerate(args), *kwargs.items()):
+        if isinstance(value, Iterator | AsyncIterator | Coroutine):
+            raise TypeError(
+                f"argument {name!r} of {name_of(fn)} is a {type(value).__name__}: it lives in this process and "
+                "cannot travel; pass a list, or let the function read a stream by its invocation id"
+            )
+    return wire.Envelope(
+        id=id or new_id(),
+        fn=describe(fn, transport) if function is None else function,
+        args=wire.pack(list(args)),
+        kwargs=wire.pack(dict(kwargs)),
+        prefix=context.prefix,
+        key=key,
+        cfg=dict(cfg or {}),
+        parent=parent if parent is not None else context.invocation_id,
+    )
+
+
+def _prepare(udf: UDF[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Prepared:
+    options = CallOptions(**{name: kwargs.pop(f"_{name}") for name in OPTIONS if f"_{name}" in kwargs})
+    queue = options.queue or udf.queue
+    if queue is None:
+        raise TypeError(
+            f"{udf.__name__} has no queue binding; decorate with @udf(queue=...) or pass one at submit time"
+        )
+    if not isinstance(queue, str):
+        raise TypeError(f"_queue takes a queue's name as a str, got {type(queue).__name__}; _dispatch takes the plane")
+    _check_arguments(udf, args, kwargs)
+    function = describe(udf, udf.transport)
+    plane = options.dispatch if options.dispatch is not None else _default_plane()
+    if function["kind"] == "pickle":
+        _warn_untrusted(udf, plane)
+    envelope = envelope_of(
+        udf,
+        udf.transport,
+        args,
+        kwargs,
+        key=options.key,
+        parent=options.parent,
+        cfg=_code(function, plane),
+        function=function,
+    )
+    return _Prepared(plane=plane, queue=queue, envelope=envelope, options=options)
+
+
+def _default_plane() -> Any:
+    from lakeshore.sdk.dispatch import default_dispatch  # at its wall: a call that names its plane opens no other
+
+    return default_dispatch()
+
+
+@functools.lru_cache(maxsize=4096)
+def _signature(fn: Callable[..., Any]) -> inspect.Signature | None:
+    try:
+        return inspect.signature(fn)
+    except (TypeError, ValueError):
+        return None  # builtins without one: the worker finds out
+
+
+def _check_arguments(udf: UDF[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+    try:
+        signature = _signature(inner(udf))
+    except TypeError:  # an unhashable callable instance
+        signature = None
+    if signature is None:
+        return
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError as error:
+        taken = signature.parameters
+        for name in kwargs:
+            if name in taken:
+                continue
+            if name in OPTIONS:
+                raise TypeError(
+                    f"{udf.__name__}() takes no argument {name!r}; the option of submit and remote is spelled _{name}"
+                ) from None
+            if name.startswith("_"):
+                known = ", ".join(f"_{option}" for option in OPTIONS)
+                raise TypeError(f"{udf.__name__}() takes no argument {name!r}; the options are {known}") from None
+        raise TypeError(f"{udf.__name__}(): {error}") from None
+
+
+def _run_config(options: CallOptions) -> dict[str, Any]:
+    config = dict(options.run_config or {})
+    if options.mode is None:
+        return config
+    mode = built("lakeshore.config.dreamrc").resolve(options.mode)
+    fields = dataclasses.asdict(mode) if dataclasses.is_dataclass(mode) and not isinstance(mode, type) else dict(mode)
+    return {**{name: value for name, value in fields.items() if value not in (None, {}, [])}, **config}
+
+
+def _code(function: Mapping[str, Any], plane: Any) -> dict[str, Any]:
+    push = getattr(plane, "push_code", None) if function["kind"] == "ref" else None
+    stamp = push() if push is not None else None
+    return {"code": stamp} if stamp else {}
+
+
+def _warn_untrusted(udf: UDF[..., Any], plane: Any) -> None:
+    if getattr(plane, "local", True):
+        return
+    warnings.warn(
+        f"{udf.__qualname__} travels by value, and workers of this plane refuse pickled functions: "
+        "start the worker with --allow-pickled, or move the function to a module that the worker can import",
+        stacklevel=5,
+    )
