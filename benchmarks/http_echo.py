@@ -1,7 +1,8 @@
 """What one small POST costs the HTTP server: user and system CPU per request, over one keep-alive connection each.
 
-    python benchmarks/http_echo.py [--requests 20000] [--clients 1]
+    python benchmarks/http_echo.py [--requests 20000] [--clients 1] [--vary]
 
+`--vary` makes every head new, so that each one is parsed; without it the heads repeat, as a client's do.
 The server runs in a child process and its own CPU clock is read around the run; the clients live in this one.
 """
 
@@ -18,6 +19,7 @@ import sys
 import threading
 import time
 from importlib.metadata import version
+from pathlib import Path
 
 BODY = b"x" * 200
 REQUEST = (
@@ -54,13 +56,14 @@ def serve() -> None:
     trio.run(main)
 
 
-def client(port: int, requests: int, latencies: list[float]) -> None:
+def client(port: int, requests: int, latencies: list[float], vary: bool = False) -> None:
     """One connection, one request at a time."""
     with socket.create_connection(("127.0.0.1", port)) as sock:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        for _ in range(requests):
+        for number in range(requests):
+            request = REQUEST.replace(b"0123456789abcdef", b"%016d" % number, 1) if vary else REQUEST
             started = time.perf_counter()
-            sock.sendall(REQUEST)
+            sock.sendall(request)
             answer = sock.recv(65536)
             while not answer.endswith(BODY):
                 answer += sock.recv(65536)
@@ -72,8 +75,10 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--requests", type=int, default=20000)
     parser.add_argument("--clients", type=int, default=1)
+    parser.add_argument("--vary", action="store_true")
     options = parser.parse_args()
-    child = subprocess.Popen([sys.executable, __file__, "--serve"], stdin=-1, stdout=-1, text=True)
+    here = dict(os.environ, PYTHONPATH=str(Path(__file__).resolve().parents[1]))  # works from a bare checkout too
+    child = subprocess.Popen([sys.executable, __file__, "--serve"], stdin=-1, stdout=-1, text=True, env=here)
     assert child.stdin is not None
     assert child.stdout is not None
     port = int(child.stdout.readline())
@@ -89,7 +94,8 @@ def main() -> None:
     before, started = used(), time.perf_counter()
     latencies: list[float] = []
     each = options.requests // options.clients
-    threads = [threading.Thread(target=client, args=(port, each, latencies)) for _ in range(options.clients)]
+    work = (port, each, latencies, options.vary)
+    threads = [threading.Thread(target=client, args=work) for _ in range(options.clients)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -104,6 +110,7 @@ def main() -> None:
             {
                 "requests": count,
                 "clients": options.clients,
+                "heads": "each new" if options.vary else "repeated",
                 "server_cpu_us": round(user + system, 1),
                 "user_us": round(user, 1),
                 "system_us": round(system, 1),

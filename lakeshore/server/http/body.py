@@ -36,7 +36,7 @@ class Body:
         self._taken = 0
         self._tail = b""
         length = head.content_length
-        self._decoder: h11.Connection | None = head.decoder if length is None else None
+        self._decoder = head.decoder
         self.remaining: int = length or 0
         """Bytes still to come of an announced length; 0 for a chunked body."""
         self.complete = length == 0

@@ -15,7 +15,7 @@ import trio
 
 from lakeshore.server.http.answer import CONTINUE, LAST_CHUNK, encode, encode_chunk, encode_stream_head
 from lakeshore.server.http.body import Body
-from lakeshore.server.http.head import END, Head, check_partial, parse_head
+from lakeshore.server.http.head import END, Head, HeadParser, check_partial
 from lakeshore.server.http.limits import Limits
 from lakeshore.server.http.messages import (
     ClientGone,
@@ -42,11 +42,12 @@ _TOGETHER = 64 * 1024  # answers up to this size leave in one write with their h
 class Service:
     """What all connections of a server share."""
 
-    __slots__ = ("draining", "handler", "limits", "parked", "render_error", "sweeper")
+    __slots__ = ("draining", "handler", "limits", "parked", "parse_head", "render_error", "sweeper")
 
     def __init__(self, handler: Handler, limits: Limits, sweeper: Sweeper, render_error: RenderError) -> None:
         self.handler = handler
         self.limits = limits
+        self.parse_head = HeadParser(limits)
         self.sweeper = sweeper
         self.render_error = render_error
         self.draining = False
@@ -174,7 +175,7 @@ class Connection:
                 raw = await self._next_head()
                 if raw is None:
                     return
-                head = parse_head(raw, service.limits)
+                head = service.parse_head(raw)
             except HttpError as error:
                 await self._send(self._encode_refusal(None, error, without_body=False))
                 await self._linger()
