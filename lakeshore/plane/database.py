@@ -78,7 +78,8 @@ def _migrate(conn: sqlite3.Connection, path: str) -> None:
         return
     if version > SCHEMA_VERSION:
         raise UnfitPlane(
-            f"{path} was written by a newer Lakeshore (schema {version}, this one knows {SCHEMA_VERSION}); upgrade lakeshore"
+            f"{path} was written by a newer Lakeshore (schema {version}, this one knows {SCHEMA_VERSION}); "
+            "upgrade lakeshore"
         )
     conn.execute("BEGIN IMMEDIATE")
     try:

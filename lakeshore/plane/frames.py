@@ -112,4 +112,5 @@ def post(tx: Transaction, ns: str, queue: str, name: str, body: bytes, now: floa
 
 def value_frame(seq: int, body: bytes) -> bytes:
     """The bytes of a VALUE frame around a value that is packed already; the plane never decodes it."""
-    return b"\x94" + msgpack.packb(int(FrameKind.VALUE)) + msgpack.packb(seq) + body + b"\xc0"
+    head: bytes = b"\x94" + msgpack.packb(int(FrameKind.VALUE)) + msgpack.packb(seq)
+    return head + body + b"\xc0"

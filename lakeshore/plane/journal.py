@@ -1,7 +1,7 @@
 """Frame bytes in shared append-only segment files; the database only points into them (K-26).
 
 A record is `length u32 · crc32 u32 · channel i64 · claim u32 · seq i64 · bytes`. The crc covers all but itself and the
-length. What no index row points to is garbage: a batch that rolls back leaves some behind, which costs nothing but space.
+length. What no index row points to is garbage: a batch that rolls back leaves some behind, which costs only space.
 Each process appends to segments of its own, so nobody waits for a lock.
 """
 

@@ -1,8 +1,8 @@
 """A plane that is open: one writing connection, its journal and blobs, and how a batch commits (K-29, K-30).
 
 A batch is one transaction. An item that is refused says so before it writes and spoils nothing. When SQLite itself
-fails, everything is rolled back and the items run one by one, so that one bad item costs only itself. Nobody is answered
-before COMMIT has returned.
+fails, everything is rolled back and the items run one by one, so that one bad item costs only itself. Nobody is
+answered before COMMIT has returned.
 """
 
 from __future__ import annotations

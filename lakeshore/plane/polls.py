@@ -1,4 +1,4 @@
-"""One poll of a worker's session, in one transaction: marks, reports, returns, claims, then `lost` and `cancel` (K-8, K-28).
+"""One poll of a worker's session, in one transaction: marks, reports, returns, claims, `lost`, `cancel` (K-8, K-28).
 
 The list is the truth: a claim of this session that a newer poll does not list goes back to its queue. A claim remembers
 the number of the poll that was answered with it, so a late duplicate of that very poll returns nothing.

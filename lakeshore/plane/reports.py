@@ -1,7 +1,7 @@
 """What ends a claim: a report of its worker, its loss, its return, a cancel. The claim number is the only fence.
 
-Every ending is one guarded update. Terminal states absorb; a report that comes twice is a `duplicate`, one whose claim is
-not the row's any more is `stale` and changes nothing (K-2, K-5, K-6, K-7, K-27).
+Every ending is one guarded update. Terminal states absorb; a report that comes twice is a `duplicate`, one whose claim
+is not the row's any more is `stale` and changes nothing (K-2, K-5, K-6, K-7, K-27).
 """
 
 from __future__ import annotations
@@ -123,7 +123,8 @@ def lose(tx: Transaction, ns: str, invocation_id: str, claim: int, now: float, *
         return "queued"
     error = {
         "type": "WorkerLost",
-        "message": f"worker {row.worker} was lost{': ' + why if why else ''}; {attempt} of {row.max_attempts} attempts used",
+        "message": f"worker {row.worker} was lost{': ' + why if why else ''}; "
+        f"{attempt} of {row.max_attempts} attempts used",
         "worker": row.worker,
         "last_seen": row.started_at,
         "attempts": attempt,
@@ -133,7 +134,10 @@ def lose(tx: Transaction, ns: str, invocation_id: str, claim: int, now: float, *
 
 
 def cancel(tx: Transaction, ns: str, invocation_id: str, now: float, *, grace_s: float | None = None) -> Cancelled:
-    """Kill what has not begun; ask the holder of what has, until `grace_s` from now (K-27). Raises UnknownInvocation."""
+    """Kill what has not begun; ask the holder of what has, until `grace_s` from now (K-27).
+
+    Raises UnknownInvocation.
+    """
     row = read_row(tx, ns, invocation_id)
     if row is None:
         raise UnknownInvocation(f"no invocation {invocation_id} in namespace {ns!r}")

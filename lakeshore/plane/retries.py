@@ -24,7 +24,8 @@ def retry(tx: Transaction, ns: str, invocation_id: str, now: float, *, claim: in
         )
     if claim is not None and claim != current:
         raise IllegalTransition(
-            f"invocation {invocation_id} has moved on (claim {current}, you saw {claim}); look at it again before retrying"
+            f"invocation {invocation_id} has moved on (claim {current}, you saw {claim}); "
+            "look at it again before retrying"
         )
     retry_row(tx, seq=seq, ns=ns, queue=queue, state=state, claim=current, nonce=None)
     return str(queue)

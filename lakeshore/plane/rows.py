@@ -13,9 +13,9 @@ from .statements import SQL
 from .transaction import payload_of
 
 _COLUMNS = (
-    "seq", "id", "ns", "queue", "state", "priority", "key", "hash", "function", "run_config", "code", "prefix", "parent",
-    "root", "max_attempts", "claim", "attempt", "started", "worker", "last_frame", "cancel_requested", "error",
-    "submitted_at", "claimed_at", "started_at", "finished_at",
+    "seq", "id", "ns", "queue", "state", "priority", "key", "hash", "function", "run_config", "code", "prefix",
+    "parent", "root", "max_attempts", "claim", "attempt", "started", "worker", "last_frame", "cancel_requested",
+    "error", "submitted_at", "claimed_at", "started_at", "finished_at",
 )  # fmt: skip
 _PACKED = ("function", "run_config", "code", "error")
 

@@ -53,13 +53,13 @@ class Combiner:
         batch: list[_Item] = []
         while self._waiting:
             batch.append(self._waiting.popleft())
+        answers: list[Any] = []
         try:
             answers = self.plane.batch([item.verb for item in batch])
         except BaseException as exc:
             # Whoever waited for this commit must hear of it too.
-            answers = [exc if isinstance(exc, Exception) else RuntimeError(f"the commit was interrupted: {exc!r}")] * len(
-                batch
-            )
+            told = exc if isinstance(exc, Exception) else RuntimeError(f"the commit was interrupted: {exc!r}")
+            answers = [told] * len(batch)
             raise
         finally:
             for item, answer in zip(batch, answers, strict=True):

@@ -39,7 +39,7 @@ _INWARD = {shown: state for state, shown in LOCAL_NAMES.items()}
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """A claimed invocation: `envelope` is what was submitted, `attempt` counts executions from 1, `claim` is the fence."""
+    """A claimed invocation: `envelope` as submitted, `attempt` counts executions from 1, `claim` is the fence."""
 
     id: str
     envelope: bytes
@@ -61,7 +61,7 @@ class Dispatch:
         self._durability: Durability = durability
         self._opening = threading.Lock()
         self._handed: dict[tuple[str, str], set[int]] = {}
-        self._open()
+        self._current: _Open | None = _Open(self.path, durability)
 
     def __repr__(self) -> str:
         return f"Dispatch({self.path!r}, ns={self.ns!r})"
@@ -73,7 +73,7 @@ class Dispatch:
         queue: str,
         envelope: bytes,
         *,
-        id: str,  # noqa: A002  # the documented spelling
+        id: str,  # the documented spelling
         key: str | None = None,
         priority: float = 0.0,
         parent: str | None = None,
@@ -82,8 +82,8 @@ class Dispatch:
     ) -> str:
         """Put one invocation on a queue, durably; the id that holds it (an earlier one when `key` was used before).
 
-        `run_config` may carry `max_attempts` and `timeout_s`. Raises DispatchError: the id is taken, or the queue is not
-        active.
+        `run_config` may carry `max_attempts` and `timeout_s`. Raises DispatchError: the id is taken, or the queue is
+        not active.
         """
         config = {**(run_config or {}), "queue": queue, "priority": float(priority), "key": key}
         packed = msgpack.packb(config)
@@ -107,7 +107,7 @@ class Dispatch:
         return done.id
 
     def cancel(self, inv_id: str) -> bool:
-        """Cancel an invocation that has not begun: True when this call did. A running one is asked, and may still win."""
+        """Cancel what has not begun: True when this call did. A running invocation is asked, and may still win."""
         done = self._write(lambda tx: reports.cancel(tx, self.ns, inv_id, time.time()))
         self._state().bells.ring("done", f"frames/{inv_id}")
         return done.cancelled
@@ -316,9 +316,6 @@ class Dispatch:
 
     # -- inside
 
-    def _open(self) -> None:
-        self._current: _Open | None = _Open(self.path, self._durability)
-
     def _state(self) -> _Open:
         state = self._current
         if state is not None and state.pid == os.getpid():
@@ -328,10 +325,10 @@ class Dispatch:
                 raise DispatchError(f"{self!r} is closed")
             if self._current.pid != os.getpid():
                 if self.path == ":memory:":
-                    raise DispatchError("a ':memory:' plane does not cross a fork; give Dispatch a file, or submit first")
+                    raise DispatchError("a ':memory:' plane does not cross a fork; give Dispatch a file")
                 # The parent's connection must not be used here, nor closed: its locks are the parent's.
                 _inherited.append(self._current)
-                self._open()
+                self._current = _Open(self.path, self._durability)
             return self._current
 
     def _write(self, verb: Callable[[Transaction], T]) -> T:
@@ -449,7 +446,8 @@ class _Open:
                     f"cannot create {directory}: {exc.strerror}; set LAKESHORE_HOME to a directory you can write"
                 ) from exc
             try:
-                self.plane = Plane(str(directory.with_name(Path(path).name)), files=directory, durability=durability, shared=True)
+                database = str(directory.with_name(Path(path).name))
+                self.plane = Plane(database, files=directory, durability=durability, shared=True)
             except PlaneError as exc:
                 raise DispatchError(str(exc)) from exc
             self.bells = FifoBells(directory / "bells")

@@ -1,4 +1,4 @@
-"""What a wait ends in: the packed result, or the error that says how the invocation ended. One wording for every plane."""
+"""What a wait ends in: the packed result, or the error that says how the invocation ended. One wording everywhere."""
 
 from __future__ import annotations
 
