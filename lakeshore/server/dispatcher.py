@@ -1,0 +1,597 @@
+"""When things happen: parked polls, batches, leases, waiters. What happens is the plane's affair.
+
+A verb runs in the writer's next batch. The last thing in each batch hands new work to parked polls, in the same commit,
+and everything that others are told happens after COMMIT has returned.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import math
+import shutil
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import trio
+
+from ..plane import claims, frames, polls, reports, retries, rows, submits
+from ..plane.contract import (
+    TERMINAL,
+    Appended,
+    Cancelled,
+    Claimed,
+    Ended,
+    Held,
+    PlaneError,
+    PlaneFull,
+    Poll,
+    PollAnswer,
+    Report,
+    Settled,
+    Submission,
+    Submitted,
+    Superseded,
+    Wish,
+)
+from ..plane.database import connect_reader
+from ..plane.plane import Plane
+from ..plane.statements import SQL
+from ..plane.transaction import Transaction
+from .leases import Leases
+from .parking import Parked, Parking
+from .waiters import Parker, Waiters
+from .writer import Verb, Writer
+
+log = logging.getLogger(__name__)
+
+MAX_PREFETCH = 32
+CANCEL_GRACE_S = 30.0
+SWEEP_S = 1.0
+SPACE_CHECK_S = 1.0
+ANSWER_BYTES = 4 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chunk:
+    """One frame on its way to the journal."""
+
+    ns: str
+    id: str
+    data: bytes
+    seq: int | None
+    claim: int | None = None
+    worker: str | None = None
+    final: bool = False
+
+
+class Dispatcher:
+    """Policy over one open plane on disk. Run `run()` in the server's nursery."""
+
+    def __init__(
+        self,
+        plane: Plane,
+        *,
+        lease_s: float = 60.0,
+        reserve_bytes: int = 1024**3,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.plane = plane
+        self.lease_s = lease_s
+        self.leases = Leases(lease_s)
+        self.parking = Parking()
+        self.waiters = Waiters()
+        self.writer = Writer(plane, self._closing)
+        self.refused_stale = 0
+        self._clock = clock
+        self._reader = connect_reader(plane.path)
+        self._reserve = reserve_bytes
+        self._space_ok_until = 0.0
+        self._newest: dict[tuple[str, str, str], int] = {}
+        self._known: set[tuple[str, str, str]] = set()
+        self._fresh: dict[tuple[str, str], int] = {}
+        """Queues that got rows since the last batch, and how many: hints for whom to wake."""
+
+    # -- reads
+
+    def rows(self, statement: str, values: dict[str, Any]) -> list[tuple[Any, ...]]:
+        """Read what is committed."""
+        return self._reader.execute(statement, values).fetchall()
+
+    # -- submits
+
+    async def submit(self, item: Submission, *, watch: str | None = None) -> Submitted:
+        """Insert one invocation; it may be claimed by a parked poll in the same commit. Raises Refused, PlaneFull."""
+        self._check_space()
+        done = await self.writer.write(
+            functools.partial(self._submit, item), functools.partial(self._watch_submitted, item.ns, watch)
+        )
+        return done
+
+    async def submit_many(
+        self, items: Sequence[Submission], *, watch: str | None = None
+    ) -> list[Submitted | Exception]:
+        """A batch: one answer per item, in order; never atomic (K-18)."""
+        self._check_space()
+        return await self._each(
+            [functools.partial(self._submit, item) for item in items], self._note_submits(items, watch)
+        )
+
+    def _submit(self, item: Submission, tx: Transaction) -> Submitted:
+        done = submits.submit(tx, item, self._clock())
+        if not done.existing or done.retried:
+            self._freshen(item.ns, done.queue)
+        return done
+
+    def _note_submits(self, items: Sequence[Submission], watch: str | None) -> Callable[[list[Any]], None]:
+        def note(answers: list[Any]) -> None:
+            for item, answer in zip(items, answers, strict=True):
+                if isinstance(answer, Submitted):
+                    self._watch_submitted(item.ns, watch, answer)
+
+        return note
+
+    def _watch_submitted(self, ns: str, watch: str | None, done: Submitted) -> None:
+        if watch is None:
+            return
+        kept = self.waiters.watch_set(ns, watch, trio.current_time())
+        if done.existing:
+            self._watch_id(kept, ns, done.id)
+        else:
+            self.waiters.watch(kept, done.id)
+
+    def _check_space(self) -> None:
+        now = trio.current_time()
+        if now < self._space_ok_until:
+            return
+        free = shutil.disk_usage(self.plane.path.rpartition("/")[0] or ".").free
+        if free < self._reserve:
+            raise PlaneFull(
+                f"only {free // 2**20} MiB of disk are free and {self._reserve // 2**20} MiB are kept for running work; "
+                "free some space, then submit again"
+            )
+        self._space_ok_until = now + SPACE_CHECK_S
+
+    # -- polls
+
+    async def poll(self, request: Poll, *, timeout_s: float, parker: Parker) -> PollAnswer:
+        """Handle one poll of a session; park it while there is nothing to say. Raises Superseded."""
+        key = (request.ns, request.worker, request.session)
+        if request.n <= self._newest.get(key, 0):
+            raise Superseded(f"poll {request.n} of session {request.session} was overtaken")
+        self._newest[key] = request.n
+        older = self.parking.of_session(key)
+        if older is not None:
+            self.parking.leave(older)
+            older.deliver(PollAnswer())
+        wish = None
+        if request.wish is not None and request.wish.capacity > 0:
+            wish = replace(request.wish, capacity=self._capacity(request.wish, key))
+        request = replace(request, wish=wish)
+        parked = Parked(request, wish, parker)
+        may_park = timeout_s > 0 and getattr(parker, "draining", False) is not True
+        if self._nothing_to_do(request, key):
+            if not may_park:
+                return PollAnswer()
+            self.parking.park(parked)
+        else:
+            answer = await self.writer.write(
+                lambda tx: self._poll(tx, request), functools.partial(self._polled, parked, may_park)
+            )
+            if parked.answer is not None or self.parking.of_session(key) is not parked:
+                return parked.answer or answer
+        return await self._wait(parked, timeout_s)
+
+    async def _wait(self, parked: Parked, timeout_s: float) -> PollAnswer:
+        try:
+            if parked.answer is None:
+                await parked.parker.park(timeout_s)
+        finally:
+            self.parking.leave(parked)
+        return parked.answer or PollAnswer(settled=parked.settled)
+
+    def _capacity(self, wish: Wish, key: tuple[str, str, str]) -> int:
+        if self.parking.others_wait(wish, key):
+            return 1
+        return min(wish.capacity, MAX_PREFETCH)
+
+    def _nothing_to_do(self, request: Poll, key: tuple[str, str, str]) -> bool:
+        """An idle poll touches no SQL: a known session that holds nothing, and queues without a queued row."""
+        if request.held or request.reports or self.leases.held_by(*key) or key not in self._known:
+            return False
+        wish = request.wish
+        if wish is None:
+            return True
+        return not any(q.endswith("*") or self._queued(wish.ns, q) for q in wish.queues)
+
+    def _poll(self, tx: Transaction, request: Poll) -> PollAnswer:
+        answer = polls.poll(tx, request, self._clock())
+        for queue in answer.freed:
+            self._freshen(request.ns, queue)
+        return answer
+
+    def _polled(self, parked: Parked, may_park: bool, answer: PollAnswer) -> None:
+        """Right after the commit of a poll: keep the books, then park it if there is nothing to say."""
+        request, now = parked.poll, trio.current_time()
+        if not answer.fenced:
+            self._known.add(parked.session)
+        for pair in request.held:
+            self.leases.renew(pair.id, pair.claim, now)
+        for report, settled in zip(request.reports, answer.settled, strict=True):
+            self._note_settled(report.ns, settled)
+        listed = {pair.id for pair in request.held}
+        for lease in self.leases.held_by(*parked.session):
+            if lease.id not in listed and not answer.fenced:
+                self._recheck(lease.ns, lease.id, lease.claim)
+        self._note_claims(answer.runs, request.worker, request.session, now)
+        refused = any(s.result not in ("ok", "duplicate") for s in answer.settled)
+        speak = answer.runs or answer.lost or answer.cancel or answer.fenced or refused or not may_park
+        if speak:
+            parked.answer = answer
+        elif answer.settled:
+            parked.poll = replace(request, reports=())
+            parked.settled = answer.settled
+            self.parking.park(parked)
+        else:
+            self.parking.park(parked)
+
+    async def poll_foreign(self, wish: Wish, *, listed: Sequence[str], timeout_s: float, parker: Parker) -> PollAnswer:
+        """A poll of a peer that knows no sessions: it takes one job at a time, and any poll renews what it lists."""
+        now = trio.current_time()
+        for lease in self.leases.held_by(wish.ns, wish.worker, ""):
+            if not listed or lease.id in listed:
+                self.leases.renew(lease.id, lease.claim, now)
+        request = Poll(ns=wish.ns, worker=wish.worker, session="", n=0, wish=wish)
+        parked = Parked(request, wish, parker)
+        parked.session = (wish.ns, wish.worker, f"foreign-{id(parked)}")
+
+        def committed(runs: list[Claimed]) -> None:
+            self._note_claims(runs, wish.worker, "", now)
+            if runs or timeout_s <= 0:
+                parked.answer = PollAnswer(runs=runs)
+            else:
+                self.parking.park(parked)
+
+        await self.writer.write(lambda tx: claims.claim(tx, wish, self._clock()), committed)
+        return parked.answer or await self._wait(parked, timeout_s)
+
+    async def hello(
+        self, ns: str, worker: str, session: str, adopted: Sequence[tuple[str, int]], info: bytes | None
+    ) -> list[tuple[str, int]]:
+        """Register a session and take over what it adopts; the pairs that are not current. Raises Superseded when fenced."""
+
+        def verb(tx: Transaction) -> list[tuple[str, int]]:
+            if not polls.register(tx, ns, worker, session, self._clock(), info=info):
+                raise Superseded(f"session {session} of worker {worker} is older than its newest one; start a new one")
+            return polls.adopt(tx, ns, worker, session, adopted)
+
+        def committed(lost: list[tuple[str, int]]) -> None:
+            for id_, claim in adopted:
+                if (id_, claim) not in lost:
+                    self.leases.rehome(id_, claim, session)
+
+        return await self.writer.write(verb, committed)
+
+    # -- reports and frames
+
+    async def report_many(self, items: Sequence[Report]) -> list[Settled]:
+        """Settle claims, each with its own answer."""
+
+        def verb(tx: Transaction) -> list[Settled]:
+            return [self._settle(tx, report) for report in items]
+
+        def committed(answers: list[Settled]) -> None:
+            for report, answer in zip(items, answers, strict=True):
+                self._note_settled(report.ns, answer)
+
+        return await self.writer.write(verb, committed)
+
+    def _settle(self, tx: Transaction, report: Report) -> Settled:
+        settled = reports.settle(tx, report, self._clock())
+        if settled.state == "queued" and settled.result == "ok" and settled.queue is not None:
+            self._freshen(report.ns, settled.queue)
+        return settled
+
+    async def append_many(self, chunks: Sequence[Chunk]) -> list[Appended | Exception]:
+        """Store frames in order, each with its own answer (Gap and NotHeld among them)."""
+
+        def one(chunk: Chunk, tx: Transaction) -> Appended:
+            return frames.append(
+                tx,
+                chunk.ns,
+                chunk.id,
+                chunk.data,
+                self._clock(),
+                claim=chunk.claim,
+                seq=chunk.seq,
+                worker=chunk.worker,
+                final=chunk.final,
+            )
+
+        def note(answers: list[Any]) -> None:
+            for id_ in {
+                chunk.id for chunk, answer in zip(chunks, answers, strict=True) if isinstance(answer, Appended)
+            }:
+                self.waiters.ring(f"frames/{id_}")
+
+        return await self._each([functools.partial(one, chunk) for chunk in chunks], note)
+
+    async def trim(self, ns: str, id_: str, keep_last: int) -> int:
+        """Forget frames; how many."""
+        return await self.writer.write(lambda tx: frames.trim(tx, ns, id_, keep_last=keep_last))
+
+    async def topic_post(self, ns: str, queue: str, name: str, body: bytes, final: bool) -> int:
+        """Append to a topic; the seq it got."""
+
+        def committed(_seq: int) -> None:
+            self.waiters.ring(f"topic/{ns}/{queue}/{name}")
+
+        return await self.writer.write(
+            lambda tx: frames.post(tx, ns, queue, name, body, self._clock(), final=final), committed
+        )
+
+    # -- operators
+
+    async def cancel(self, ns: str, id_: str) -> Cancelled:
+        """Kill what has not begun, ask the holder of what has. Raises UnknownInvocation."""
+
+        def committed(done: Cancelled) -> None:
+            if done.cancelling:
+                self.leases.cancel(id_, done.claim, trio.current_time() + CANCEL_GRACE_S)
+                self._tell_holder(id_)
+            elif done.cancelled:
+                self.leases.end(id_)
+                self._tell_holder(id_)
+                self._ended(ns, id_)
+
+        return await self.writer.write(
+            lambda tx: reports.cancel(tx, ns, id_, self._clock(), grace_s=CANCEL_GRACE_S), committed
+        )
+
+    async def cancel_queued(self, ns: str, queue: str | None) -> int:
+        """Kill every queued row; how many."""
+
+        def committed(killed: list[tuple[str, str]]) -> None:
+            for id_, _queue in killed:
+                self._ended(ns, id_)
+
+        return len(await self.writer.write(lambda tx: reports.cancel_queued(tx, ns, queue, self._clock()), committed))
+
+    async def retry(self, ns: str, id_: str, claim: int | None = None) -> str:
+        """Queue an ended invocation again; its queue. Raises UnknownInvocation, IllegalTransition."""
+
+        def verb(tx: Transaction) -> str:
+            queue = retries.retry(tx, ns, id_, self._clock(), claim=claim)
+            self._freshen(ns, queue)
+            return queue
+
+        return await self.writer.write(verb, lambda _queue: self._tell_holder(id_))
+
+    # -- waiting
+
+    async def wait(self, ns: str, id_: str, timeout_s: float, parker: Parker) -> Ended:
+        """One invocation's end, or how it stands when the time is over."""
+        ended = rows.ended(self.rows, ns, id_)
+        if ended.state != "pending" or timeout_s <= 0:
+            return ended
+        self.waiters.on(id_, parker.wake)
+        try:
+            await parker.park(timeout_s)
+        finally:
+            self.waiters.off(id_, parker.wake)
+        return rows.ended(self.rows, ns, id_)
+
+    async def watch(
+        self, ns: str, session: str, add: Sequence[str], drop: Sequence[str], timeout_s: float, parker: Parker
+    ) -> tuple[list[Ended], bool]:
+        """What of a watch set has ended since it was last asked: (answers, whether there is more)."""
+        watch = self.waiters.watch_set(ns, session, trio.current_time())
+        self.waiters.drop(watch, drop)
+        for id_ in add:
+            self._watch_id(watch, ns, id_)
+        if watch.parker is not None:
+            watch.parker.wake()  # one poll per set: the older one is answered with what there is
+        if not watch.ready and timeout_s > 0 and (watch.pending or not add):
+            watch.parker = parker
+            try:
+                await parker.park(timeout_s)
+            finally:
+                if watch.parker is parker:
+                    watch.parker = None
+        watch.seen_at = trio.current_time()
+        answers: list[Ended] = []
+        size = 0
+        while watch.ready and size < ANSWER_BYTES:
+            id_ = next(iter(watch.ready))
+            del watch.ready[id_]
+            ended = rows.ended(self.rows, ns, id_)
+            if ended.state == "pending":  # retried by hand since
+                self.waiters.watch(watch, id_)
+                continue
+            answers.append(ended)
+            size += len(ended.result) if isinstance(ended.result, bytes) else 256
+        return answers, bool(watch.ready)
+
+    def _watch_id(self, watch: Any, ns: str, id_: str) -> None:
+        self.waiters.watch(watch, id_)
+        if rows.ended(self.rows, ns, id_).state != "pending":
+            watch.settle(id_)
+
+    # -- life
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Take over what the last server left, then write and sweep until cancelled."""
+        now = trio.current_time()
+        for id_, ns, claim, worker, session, cancel, deadline in self.plane.rows(SQL.running, {}):
+            self.leases.grant(ns, id_, claim, worker or "", session or "", now)
+            if cancel:
+                left = CANCEL_GRACE_S if deadline is None else max(0.0, deadline - self._clock())
+                self.leases.cancel(id_, claim, now + max(left, self.lease_s))
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self.writer.run)
+            nursery.start_soon(self._sweep)
+            task_status.started()
+
+    async def _sweep(self) -> None:
+        while True:
+            await trio.sleep(min(SWEEP_S, self.lease_s / 4))
+            due = self.leases.sweep(trio.current_time(), self._clock())
+            for lease in due.expired:
+                log.warning("lease of %s expired: worker %s is silent", lease.id, lease.worker)
+                await self._lose(lease.ns, lease.id, lease.claim)
+            for lease in due.overdue:
+                await self.writer.write(functools.partial(self._kill, lease.ns, lease.id, lease.claim))
+                self.leases.end(lease.id, lease.claim)
+                self._tell_holder(lease.id)
+                self._ended(lease.ns, lease.id)
+            self.waiters.forget_idle(trio.current_time())
+
+    async def _lose(self, ns: str, id_: str, claim: int) -> None:
+        def verb(tx: Transaction) -> str | None:
+            state = reports.lose(tx, ns, id_, claim, self._clock())
+            if state == "queued":
+                row = reports.read_row(tx, ns, id_)
+                assert row is not None
+                self._freshen(ns, row.queue)
+            return state
+
+        def committed(state: str | None) -> None:
+            self.leases.end(id_, claim)
+            self._tell_holder(id_)
+            if state in TERMINAL:
+                self._ended(ns, id_)
+
+        await self.writer.write(verb, committed)
+
+    def _kill(self, ns: str, id_: str, claim: int, tx: Transaction) -> bool:
+        return reports.kill(tx, ns, id_, claim, self._clock())
+
+    def close(self) -> None:
+        """Close the reading connection; the plane is its owner's to close."""
+        self._reader.close()
+
+    def stats(self) -> dict[str, float]:
+        """Numbers for /metrics."""
+        return {
+            "parked_polls": len(self.parking),
+            "waiters": len(self.waiters),
+            "leases": len(self.leases),
+            "commits_total": self.writer.commits,
+            "committed_items_total": self.writer.items,
+            "commit_seconds_average": self.writer.commit_average_s,
+            "stale_reports_total": self.refused_stale,
+            "damaged_frames_total": self.plane.journal.damaged,
+        }
+
+    # -- inside
+
+    async def _each(self, verbs: Sequence[Verb], note: Callable[[list[Any]], None]) -> list[Any]:
+        """Several verbs of one request, together in a batch; each has its own answer."""
+        answers: list[Any] = [None] * len(verbs)
+
+        def all_of_them(tx: Transaction) -> list[Any]:
+            for k, verb in enumerate(verbs):
+                answers[k] = _refusal_or_answer(verb, tx)
+            return answers
+
+        await self.writer.write(all_of_them, note)
+        return answers
+
+    def _freshen(self, ns: str, queue: str) -> None:
+        self._fresh[ns, queue] = self._fresh.get((ns, queue), 0) + 1
+
+    def _queued(self, ns: str, queue: str) -> bool:
+        return bool(self.rows(SQL.next_oldest, {"ns": ns, "queue": queue, "limit": 1}))
+
+    def _closing(self) -> tuple[Verb, Callable[[Any], None]]:
+        """The last verb of a batch: hand fresh rows to parked polls, in the same commit."""
+        parked = {parked: None for parked in self.parking.all() if parked.wish is not None}
+
+        def match(tx: Transaction) -> list[tuple[Parked, list[Claimed]]]:
+            given: list[tuple[Parked, list[Claimed]]] = []
+            taken: set[Parked] = set()
+            for (ns, queue), fresh in self._fresh.items():
+                waiting = [p for p in self.parking.waiting_for(ns, queue) if p in parked and p not in taken]
+                waiting = [p for p in waiting if not p.parker.is_gone()]
+                left = fresh
+                for k, poller in enumerate(waiting):
+                    if left <= 0:
+                        break
+                    assert poller.wish is not None
+                    share = math.ceil(left / (len(waiting) - k))
+                    wish = replace(poller.wish, capacity=min(poller.wish.capacity, share, MAX_PREFETCH))
+                    runs = claims.claim(tx, wish, self._clock())
+                    if not runs:
+                        break
+                    left -= len(runs)
+                    taken.add(poller)
+                    given.append((poller, runs))
+            return given
+
+        return match, self._matched
+
+    def _matched(self, given: list[tuple[Parked, list[Claimed]]]) -> None:
+        fresh, self._fresh = self._fresh, {}
+        now = trio.current_time()
+        for poller, runs in given:
+            self._note_claims(runs, poller.poll.worker, poller.poll.session, now)
+            self.parking.leave(poller)
+            poller.deliver(PollAnswer(runs=runs, settled=poller.settled))
+        # Whoever parked while a slow batch was on its way was not seen by it.
+        if any(self.parking.waiting_for(ns, queue) and self._queued(ns, queue) for ns, queue in fresh):
+            self._fresh = {key: n for key, n in fresh.items() if self.parking.waiting_for(*key)}
+            self.writer.nudge()
+
+    def _note_claims(self, runs: Sequence[Claimed], worker: str, session: str, now: float) -> None:
+        for run in runs:
+            self.leases.grant(run.ns, run.id, run.claim, worker, session, now)
+
+    def _note_settled(self, ns: str, settled: Settled) -> None:
+        if settled.result == "ok":
+            self.leases.end(settled.id, settled.claim)
+            if settled.state in TERMINAL:
+                self._ended(ns, settled.id)
+        elif settled.result == "stale":
+            self.refused_stale += 1
+            log.warning("stale report of %s (claim %s): the row is %s", settled.id, settled.claim, settled.state)
+
+    def _recheck(self, ns: str, id_: str, claim: int) -> None:
+        """A pair that its session does not list any more: look whether it was taken back."""
+        row = rows.get(self.rows, ns, id_)
+        if row is None or row["state"] != "running" or row["claim"] != claim:
+            self.leases.end(id_, claim)
+            if row is not None and row["state"] in TERMINAL:
+                self._ended(ns, id_)
+
+    def _ended(self, ns: str, id_: str) -> None:
+        self.waiters.settled(id_)
+        self.waiters.ring(f"frames/{id_}")
+
+    def _tell_holder(self, id_: str) -> None:
+        """Wake the parked poll that lists this invocation, with what it must know."""
+        parked = self.parking.holding(id_)
+        if parked is None:
+            return
+        self.parking.leave(parked)
+        lost, cancel = self._judge(parked.poll.ns, parked.poll.held)
+        parked.deliver(PollAnswer(lost=lost, cancel=cancel, settled=parked.settled))
+
+    def _judge(self, ns: str, held: Sequence[Held]) -> tuple[list[tuple[str, int]], list[tuple[str, int]]]:
+        lost: list[tuple[str, int]] = []
+        cancel: list[tuple[str, int]] = []
+        for pair in held:
+            row = rows.get(self.rows, ns, pair.id)
+            if row is None or row["state"] != "running" or row["claim"] != pair.claim:
+                lost.append((pair.id, pair.claim))
+            elif row["cancel_requested"]:
+                cancel.append((pair.id, pair.claim))
+        return lost, cancel
+
+
+def _refusal_or_answer(verb: Verb, tx: Transaction) -> Any:
+    try:
+        return verb(tx)
+    except PlaneError as exc:
+        return exc

@@ -1,0 +1,114 @@
+"""Who still holds what, on the server's monotonic clock alone (K-11, K-13). Pure: `now` is always given, in seconds.
+
+A lease lives in memory. At start, and whenever the clock shows that the server itself was away, every live lease and
+cancel deadline gets a full lease more before any may expire: a lid closed for an hour re-runs nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+PAUSE_S = 5.0
+
+
+@dataclass(slots=True)
+class Lease:
+    """One held claim. `cancel_at` is when a requested cancel is enforced."""
+
+    ns: str
+    id: str
+    claim: int
+    worker: str
+    session: str
+    until: float
+    cancel_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Due:
+    """What a sweep found: claims whose holder fell silent, and cancels whose grace is over."""
+
+    expired: tuple[Lease, ...]
+    overdue: tuple[Lease, ...]
+
+
+class Leases:
+    """Every live claim by invocation id."""
+
+    def __init__(self, lease_s: float) -> None:
+        self.lease_s = lease_s
+        self._by_id: dict[str, Lease] = {}
+        self._by_session: dict[tuple[str, str, str], set[str]] = {}
+        self._last: tuple[float, float] | None = None
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    def grant(self, ns: str, id_: str, claim: int, worker: str, session: str, now: float) -> None:
+        """A claim was handed out."""
+        self.end(id_)
+        self._by_id[id_] = Lease(ns, id_, claim, worker, session, now + self.lease_s)
+        self._by_session.setdefault((ns, worker, session), set()).add(id_)
+
+    def renew(self, id_: str, claim: int, now: float) -> bool:
+        """A worker lists this pair. False when it is not a live claim."""
+        lease = self._by_id.get(id_)
+        if lease is None or lease.claim != claim:
+            return False
+        lease.until = now + self.lease_s
+        return True
+
+    def rehome(self, id_: str, claim: int, session: str) -> None:
+        """An adopted pair moves to the worker's new session."""
+        lease = self._by_id.get(id_)
+        if lease is not None and lease.claim == claim:
+            self.grant(lease.ns, id_, claim, lease.worker, session, lease.until - self.lease_s)
+
+    def cancel(self, id_: str, claim: int, at: float) -> None:
+        """The holder was asked to stop; the first deadline stays."""
+        lease = self._by_id.get(id_)
+        if lease is not None and lease.claim == claim and lease.cancel_at is None:
+            lease.cancel_at = at
+
+    def end(self, id_: str, claim: int | None = None) -> None:
+        """The claim is over."""
+        lease = self._by_id.get(id_)
+        if lease is None or (claim is not None and lease.claim != claim):
+            return
+        del self._by_id[id_]
+        key = (lease.ns, lease.worker, lease.session)
+        held = self._by_session[key]
+        held.discard(id_)
+        if not held:
+            del self._by_session[key]
+
+    def held_by(self, ns: str, worker: str, session: str) -> list[Lease]:
+        """Live claims of one session."""
+        return [self._by_id[id_] for id_ in self._by_session.get((ns, worker, session), ())]
+
+    def holder(self, id_: str) -> Lease | None:
+        """The live claim of an invocation."""
+        return self._by_id.get(id_)
+
+    def sweep(self, now: float, wall: float) -> Due:
+        """What is due. Both clocks are looked at: either one jumping means that the server was away."""
+        last, self._last = self._last, (now, wall)
+        if last is not None:
+            paused, jumped = now - last[0], abs((wall - last[1]) - (now - last[0]))
+            if paused > PAUSE_S or jumped > PAUSE_S:
+                self.extend(now)
+                return Due(expired=(), overdue=())
+        leases = self._by_id.values()
+        return Due(
+            expired=tuple(lease for lease in leases if lease.until < now),
+            overdue=tuple(
+                lease for lease in leases if lease.cancel_at is not None and lease.cancel_at < now <= lease.until
+            ),
+        )
+
+    def extend(self, now: float) -> None:
+        """Give every live lease and cancel deadline a full lease from now."""
+        for lease in self._by_id.values():
+            lease.until = now + self.lease_s
+            if lease.cancel_at is not None:
+                lease.cancel_at = max(lease.cancel_at, now + self.lease_s)

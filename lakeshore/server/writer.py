@@ -1,0 +1,126 @@
+"""The one writer: what arrives while a batch commits leaves with the next (K-30).
+
+A batch commits on the loop while COMMIT is fast, for a hop to a thread costs more than such a sync; once its moving
+average passes 0.5 ms the same function runs in a thread, so that a slow disk does not stall other requests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import outcome
+import trio
+
+from ..plane.contract import PlaneError
+from ..plane.plane import Plane
+from ..plane.transaction import Transaction
+
+T = TypeVar("T")
+Verb = Callable[[Transaction], Any]
+
+SLOW_COMMIT_S = 0.0005
+MAX_BATCH = 512
+_SMOOTHING = 0.1
+
+
+class _Item:
+    __slots__ = ("answer", "done", "task", "then", "verb")
+
+    def __init__(self, verb: Verb, then: Callable[[Any], None] | None) -> None:
+        self.verb = verb
+        self.then = then
+        self.task: trio.lowlevel.Task | None = None
+        self.answer: Any = None
+        self.done = False
+
+
+class Writer:
+    """Runs `verb(tx)` for whoever asks, in batches. `closing()` gives one last verb per batch, and what follows it."""
+
+    def __init__(self, plane: Plane, closing: Callable[[], tuple[Verb, Callable[[Any], None]]]) -> None:
+        self.plane = plane
+        self.commits = 0
+        self.items = 0
+        self.commit_average_s = 0.0
+        self._closing = closing
+        self._pending: list[_Item] = []
+        self._sleeper: trio.lowlevel.Task | None = None
+        self._failed: BaseException | None = None
+
+    async def write(self, verb: Callable[[Transaction], T], then: Callable[[T], None] | None = None) -> T:
+        """Commit `verb`; its answer. Raises what it refuses, or PlaneFailed.
+
+        `then(answer)` runs on the loop right after the commit, before anybody else hears of it. A caller that is
+        cancelled meanwhile does not take its verb with it.
+        """
+        if self._failed is not None:
+            raise PlaneError(f"the plane has stopped: {self._failed}")
+        item = _Item(verb, then)
+        self._pending.append(item)
+        self._wake()
+        item.task = trio.lowlevel.current_task()
+        try:
+            await trio.lowlevel.wait_task_rescheduled(lambda _: trio.lowlevel.Abort.SUCCEEDED)
+        finally:
+            item.task = None
+        if isinstance(item.answer, Exception):
+            raise item.answer
+        return item.answer  # type: ignore[no-any-return]  # a batch is heterogeneous; this item holds a T
+
+    def nudge(self) -> None:
+        """Run a batch of the closing verb alone."""
+        self._pending.append(_Item(_nothing, None))
+        self._wake()
+
+    async def run(self) -> None:
+        """Commit batches until cancelled. A refused sync of the disk ends it, and with it the server."""
+        while True:
+            if not self._pending:
+                self._sleeper = trio.lowlevel.current_task()
+                await trio.lowlevel.wait_task_rescheduled(self._abandon)
+            batch, self._pending = self._pending[:MAX_BATCH], self._pending[MAX_BATCH:]
+            closing, then = self._closing()
+            verbs = [item.verb for item in batch]
+            verbs.append(closing)
+            try:
+                if self.commit_average_s < SLOW_COMMIT_S:
+                    answers = self.plane.batch(verbs)
+                    await trio.lowlevel.cancel_shielded_checkpoint()
+                else:
+                    answers = await trio.to_thread.run_sync(self.plane.batch, verbs)
+            except Exception as exc:
+                self._failed = exc
+                for item in batch + self._pending:
+                    self._answer(item, PlaneError(f"the plane has stopped: {exc}"))
+                self._pending = []
+                raise
+            self.commits += 1
+            self.items += len(batch)
+            self.commit_average_s += _SMOOTHING * (self.plane.commit_s - self.commit_average_s)
+            for item, answer in zip(batch, answers, strict=False):
+                if item.then is not None and not isinstance(answer, Exception):
+                    item.then(answer)
+            if not isinstance(answers[-1], Exception):
+                then(answers[-1])
+            for item, answer in zip(batch, answers, strict=False):
+                self._answer(item, answer)
+
+    def _answer(self, item: _Item, answer: Any) -> None:
+        item.answer, item.done = answer, True
+        task, item.task = item.task, None
+        if task is not None:
+            trio.lowlevel.reschedule(task, outcome.Value(None))
+
+    def _wake(self) -> None:
+        task, self._sleeper = self._sleeper, None
+        if task is not None:
+            trio.lowlevel.reschedule(task)
+
+    def _abandon(self, _raise_cancel: object) -> trio.lowlevel.Abort:
+        self._sleeper = None
+        return trio.lowlevel.Abort.SUCCEEDED
+
+
+def _nothing(_tx: Transaction) -> None:
+    return None
