@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from typing import cast
 
 from . import tls
@@ -48,10 +49,12 @@ async def dial(target: Target, seconds: float) -> AioWire:
             url=target.url,
         ) from error
     except OSError as error:
-        if target.tls and not isinstance(error, ConnectionRefusedError):
+        if isinstance(error, (ssl.SSLError, ConnectionResetError, ConnectionAbortedError, BrokenPipeError)):
             raise tls.handshake_failed(target, error) from error
+        # asyncio's own words for a refusal do not contain the word
+        reason = "Connection refused" if isinstance(error, ConnectionRefusedError) else error.strerror or str(error)
         raise ConnectFailed(
-            f"{target.url}: cannot connect ({error.strerror or error}). Check the address and that the server runs",
+            f"{target.url}: cannot connect ({reason}). Check the address and that the server runs",
             url=target.url,
         ) from error
     return wire
@@ -113,6 +116,8 @@ class AioWire(asyncio.BufferedProtocol):
 
     def answering(self) -> bool:
         return bool(self._received) or self._ended is not False
+
+    refusing = answering
 
     def close(self) -> None:
         if self._timer is not None:

@@ -215,7 +215,7 @@ class BaseAsyncConnection(ABC):
 
 async def _send_upload(wire: Wire, upload: Upload) -> bool:
     for piece in upload.pieces():
-        if wire.answering():
+        if wire.refusing():
             return False
         await wire.send(piece)
     return True
@@ -224,7 +224,7 @@ async def _send_upload(wire: Wire, upload: Upload) -> bool:
 async def _send_async(wire: Wire, source: AsyncIterable[bytes], length: int | None) -> bool:
     framer = Framer(length)
     async for piece in source:
-        if wire.answering():
+        if wire.refusing():
             return False
         if piece:
             await wire.send(framer.frame(piece))

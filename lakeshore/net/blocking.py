@@ -42,6 +42,7 @@ class BlockingConnection:
         self.idle_since = 0.0
         self._connect_timeout = connect_timeout
         self._sock: socket.socket | None = None
+        self._poll = select.poll()
         self._busy = False
 
     def request(
@@ -102,7 +103,7 @@ class BlockingConnection:
 
     def stale(self) -> bool:
         """Whether the idle connection has ended or has bytes that nobody asked for; asks the kernel, does not wait."""
-        return self._sock is None or _readable(self._sock)
+        return self._sock is None or bool(self._poll.poll(0))
 
     def close(self) -> None:
         """Close at once. The next request opens a new connection."""
@@ -144,8 +145,8 @@ class BlockingConnection:
         head = build_request(self.target, method, path, headers, content_length=length, has_body=has_body)
         clock = _Clock(timeout, per_step=upload is not None)
         retry = retry_stale and (upload is None or upload.replayable)
-        if self._sock is not None and not retry and self.stale():
-            self.close()
+        if self._sock is not None and self.stale():
+            self.close()  # ended, or with bytes in it that would be taken for the answer
         while True:
             exchange = Exchange(self.target, method, path, max_body=max_body)
             reused = self._sock is not None
@@ -200,6 +201,8 @@ class BlockingConnection:
             sock.close()
             raise
         self._sock = sock
+        self._poll = select.poll()
+        self._poll.register(sock, select.POLLIN)
         _live.add(self)
 
     def _send(self, first: bytes, upload: Upload | None, exchange: Exchange, clock: _Clock) -> None:
@@ -497,12 +500,6 @@ class _Clock:
         if left <= 0:
             raise TimeoutError
         return left
-
-
-def _readable(sock: socket.socket) -> bool:
-    poll = select.poll()
-    poll.register(sock, select.POLLIN)
-    return bool(poll.poll(0))
 
 
 def _forget_after_fork() -> None:

@@ -138,6 +138,8 @@ class Exchange:
             if not data:
                 raise self.lost("closed the connection without answering")
             self.started = True
+            if not data.startswith(b"HTTP/"[: len(data)]):
+                raise self._violation("is not HTTP; another kind of server listens there")
             if not self._receive_plain_head(data):
                 self._feed_h11(data)
         elif self._h11 is None:

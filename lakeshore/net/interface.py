@@ -78,7 +78,10 @@ class Wire(Protocol):
         """Some bytes; b"" at the end."""
 
     def answering(self) -> bool:
-        """Whether bytes, or the end, have arrived that nobody took. Does not wait."""
+        """Whether bytes, or the end, have arrived that nobody took. Does not wait. On an idle connection: it is not usable."""
+
+    def refusing(self) -> bool:
+        """Whether an answer is surely arriving while a request is still being sent. Does not wait."""
 
     def close(self) -> None:
         """Close at once, without waiting."""

@@ -14,6 +14,7 @@ from .interface import Limit
 from .target import Target
 
 _RECEIVE = 64 * 1024
+_LARGE = 16 * 1024
 
 
 class AsyncConnection(BaseAsyncConnection):
@@ -80,7 +81,10 @@ class TrioWire:
     async def send(self, data: bytes | memoryview) -> None:
         with trio.CancelScope(deadline=self._next_deadline()) as scope:
             try:
-                await self._stream.send_all(data)
+                if len(data) > _LARGE and self._stream is self._raw:
+                    await self._send_until_answered(data)
+                else:
+                    await self._stream.send_all(data)
             except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
                 raise ConnectionResetError(_reason(error)) from error
         if scope.cancelled_caught:
@@ -101,8 +105,30 @@ class TrioWire:
         # bytes that TLS has decrypted already are not seen: they belong to an answer that is being read
         return self._raw.socket.fileno() < 0 or self._raw.socket.is_readable()
 
+    def refusing(self) -> bool:
+        # under TLS readable may mean a session ticket; an early answer shows by the sending's failure
+        return self._stream is self._raw and self.answering()
+
     def close(self) -> None:
         self._raw.socket.close()
+
+    async def _send_until_answered(self, data: bytes | memoryview) -> None:
+        """Send all, or give up when bytes arrive: a server that refuses an upload may have stopped reading it."""
+        broken: Exception | None = None
+        async with trio.open_nursery() as nursery:
+
+            async def watch() -> None:
+                await trio.lowlevel.wait_readable(self._raw.socket)
+                nursery.cancel_scope.cancel()
+
+            nursery.start_soon(watch)
+            try:
+                await self._raw.send_all(data)
+            except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
+                broken = error  # raised outside, or the nursery would wrap it
+            nursery.cancel_scope.cancel()
+        if broken is not None:
+            raise broken
 
     def _next_deadline(self) -> float:
         if self._per_step and self._timeout is not None:
