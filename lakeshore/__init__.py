@@ -57,7 +57,7 @@ __all__ = [  # noqa: PLE0604  # the keys of one table, in the order of the refer
 ]
 
 
-def _version() -> str:
+def _released() -> str:
     from importlib import metadata  # costs 20 ms: only who asks for the version pays
 
     for distribution in ("lakeshore", "dreamlake-lakeshore"):
@@ -72,7 +72,7 @@ def _version() -> str:
 
 def __getattr__(name: str) -> Any:
     if name == "__version__":
-        value: Any = _version()
+        value: Any = _released()
     elif name in _OWNERS:
         module, attribute = _OWNERS[name]
         owner = built(module)

@@ -49,6 +49,7 @@ def stepped(source: AsyncIterator[Any]) -> Iterator[Any]:
 
     demand: asyncio.Queue[None] = asyncio.Queue()
     supply: asyncio.Queue[tuple[int, Any]] = asyncio.Queue()
+    task: asyncio.Task[None] | None = None
 
     async def pump() -> None:
         try:
@@ -67,7 +68,6 @@ def stepped(source: AsyncIterator[Any]) -> Iterator[Any]:
         demand.put_nowait(None)
         return await supply.get()
 
-    task: asyncio.Task[None] | None = None
     with asyncio.Runner() as runner:
         while True:
             outcome, item = runner.run(pull())

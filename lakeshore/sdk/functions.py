@@ -58,27 +58,27 @@ class UDF(Generic[P, R]):
         """Wrap `fn`; another UDF is unwrapped first. Raises TypeError and TransportError for what cannot be wrapped
         or sent.
         """
-        fn = inner(fn)
-        if isinstance(fn, staticmethod):
-            fn = fn.__func__
-        if not callable(fn):
-            where = "; put @classmethod above @udf" if isinstance(fn, classmethod) else ""
-            raise TypeError(f"@udf decorates a callable, got {type(fn).__name__}{where}")
+        body: Any = inner(fn)
+        if isinstance(body, staticmethod):
+            body = body.__func__
+        if not callable(body):
+            where = "; put @classmethod above @udf" if isinstance(body, classmethod) else ""
+            raise TypeError(f"@udf decorates a callable, got {type(body).__name__}{where}")
         if queue is not None and not isinstance(queue, str):
             raise TypeError(f"@udf(queue=...) takes a queue's name as a str, got {type(queue).__name__}")
         if transport not in TRANSPORTS:
             raise TransportError(f'unknown transport {transport!r}; use "ref" | "pickle" | "auto"')
-        functools.update_wrapper(self, fn)
+        functools.update_wrapper(self, body)
         if "__name__" not in self.__dict__:  # functools.partial and callable instances have none
-            named = fn.func if isinstance(fn, functools.partial) else type(fn)
+            named = body.func if isinstance(body, functools.partial) else type(body)
             self.__name__ = getattr(named, "__name__", "udf")
             self.__qualname__ = getattr(named, "__qualname__", self.__name__)
         self.queue = queue
         self.transport = transport
-        self.kind: Kind = kind_of(fn)
+        self.kind: Kind = kind_of(body)
         self._run = _RUNNERS[self.kind]
         # The file as it was when the body was loaded: later, a changed file is not the source of what runs here.
-        self._file_stamp = file_stamp(fn)
+        self._file_stamp = file_stamp(body)
 
     @property
     def is_async(self) -> bool:

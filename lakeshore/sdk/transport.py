@@ -294,14 +294,13 @@ def _check_source(fn: Any, module: str, qualname: str, submitted: str | None, po
         )
     if submitted is None:
         raise WorkerError(
-            f"{module}:{qualname} was submitted without a source hash, and its source is at hand here, so they cannot be "
-            'compared; submit it from a process that has its source, or set the runtime policy to "off"'
+            f"{module}:{qualname} was submitted without a source hash, and its source is at hand here: nothing shows "
+            'that they agree; submit it from a process that has its source, or set the runtime policy to "off"'
         )
     if here != submitted:
         raise WorkerError(
-            f"{module}:{qualname} source differs from the submitted version "  # noqa: S608  # prose, not SQL
-            f"(submitted {submitted}, here {here}); bring the checkout of this worker up to date and restart it, or set "
-            'the runtime policy to "off"'
+            f"{module}:{qualname} source differs from the submitted version (submitted {submitted}, here {here}); "
+            'bring the checkout of this worker up to date and restart it, or set the runtime policy to "off"'
         )
 
 
