@@ -1,0 +1,48 @@
+"""Where this very Lakeshore lies, for the processes that it starts: they run the same version, whatever came since.
+
+Rule: a child is never found by name on PATH.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+_HERE = os.path.dirname(os.path.abspath(__file__))
+_started: tuple[str, tuple[int, int, int, int]] | None = None
+
+
+def _identity(path: str) -> tuple[int, int, int, int]:
+    found = os.stat(path)
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def started_from(archive: str) -> None:
+    """Note the one-file archive that this process runs, so that `program` can name it."""
+    global _started  # noqa: PLW0603  (one process runs one archive)
+    path = os.path.abspath(archive)
+    _started = (path, _identity(path))
+
+
+def archive() -> str | None:
+    """The path of the one-file archive that this process was started from, while that file is unchanged; else None."""
+    if _started is None:
+        return None
+    try:
+        same = _identity(_started[0]) == _started[1]
+    except OSError:
+        return None
+    return _started[0] if same else None
+
+
+def python_path() -> list[str]:
+    """What PYTHONPATH a spawned interpreter needs to import our two packages: one directory, or the archive."""
+    return [os.path.dirname(_HERE)]
+
+
+def program() -> list[str]:
+    """The arguments that start this same Lakeshore: the interpreter, then the archive, or our package's `__main__.py`.
+
+    The latter where there is no archive or it was replaced meanwhile. Neither needs PYTHONPATH.
+    """
+    return [sys.executable, archive() or os.path.join(_HERE, "__main__.py")]
