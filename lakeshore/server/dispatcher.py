@@ -105,10 +105,9 @@ class Dispatcher:
     async def submit(self, item: Submission, *, watch: str | None = None) -> Submitted:
         """Insert one invocation; it may be claimed by a parked poll in the same commit. Raises Refused, PlaneFull."""
         self._check_space()
-        done = await self.writer.write(
+        return await self.writer.write(
             functools.partial(self._submit, item), functools.partial(self._watch_submitted, item.ns, watch)
         )
-        return done
 
     async def submit_many(
         self, items: Sequence[Submission], *, watch: str | None = None
@@ -149,7 +148,7 @@ class Dispatcher:
         free = shutil.disk_usage(self.plane.path.rpartition("/")[0] or ".").free
         if free < self._reserve:
             raise PlaneFull(
-                f"only {free // 2**20} MiB of disk are free and {self._reserve // 2**20} MiB are kept for running work; "
+                f"only {free // 2**20} MiB of disk are free, {self._reserve // 2**20} MiB are kept for running work; "
                 "free some space, then submit again"
             )
         self._space_ok_until = now + SPACE_CHECK_S
@@ -260,7 +259,7 @@ class Dispatcher:
     async def hello(
         self, ns: str, worker: str, session: str, adopted: Sequence[tuple[str, int]], info: bytes | None
     ) -> list[tuple[str, int]]:
-        """Register a session and take over what it adopts; the pairs that are not current. Raises Superseded when fenced."""
+        """Register a session and take over what it adopts; the pairs that are not current. Raises Superseded."""
 
         def verb(tx: Transaction) -> list[tuple[str, int]]:
             if not polls.register(tx, ns, worker, session, self._clock(), info=info):
@@ -505,16 +504,16 @@ class Dispatcher:
     def _queued(self, ns: str, queue: str) -> bool:
         return bool(self.rows(SQL.next_oldest, {"ns": ns, "queue": queue, "limit": 1}))
 
-    def _closing(self) -> tuple[Verb, Callable[[Any], None]]:
+    def _closing(self, threaded: bool) -> tuple[Verb, Callable[[Any], None]]:
         """The last verb of a batch: hand fresh rows to parked polls, in the same commit."""
-        parked = {parked: None for parked in self.parking.all() if parked.wish is not None}
+        parking = self.parking.snapshot() if threaded else self.parking
 
         def match(tx: Transaction) -> list[tuple[Parked, list[Claimed]]]:
-            given: list[tuple[Parked, list[Claimed]]] = []
-            taken: set[Parked] = set()
+            given: dict[Parked, list[Claimed]] = {}
             for (ns, queue), fresh in self._fresh.items():
-                waiting = [p for p in self.parking.waiting_for(ns, queue) if p in parked and p not in taken]
-                waiting = [p for p in waiting if not p.parker.is_gone()]
+                waiting = [p for p in parking.waiting_for(ns, queue) if p not in given]
+                if not threaded:
+                    waiting = [p for p in waiting[:fresh] if not p.parker.is_gone()]
                 left = fresh
                 for k, poller in enumerate(waiting):
                     if left <= 0:
@@ -526,9 +525,8 @@ class Dispatcher:
                     if not runs:
                         break
                     left -= len(runs)
-                    taken.add(poller)
-                    given.append((poller, runs))
-            return given
+                    given[poller] = runs
+            return list(given.items())
 
         return match, self._matched
 

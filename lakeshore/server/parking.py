@@ -1,7 +1,7 @@
 """Parked polls: a FIFO per queue or prefix; one job wakes one poller (K-9).
 
-A poll waits here until there is work for it, until one of the pairs it listed is lost or asked to stop, or until a newer
-poll of its session displaces it.
+A poll waits here until there is work for it, until one of the pairs it listed is lost or asked to stop, or until a
+newer poll of its session displaces it.
 """
 
 from __future__ import annotations
@@ -73,6 +73,13 @@ class Parking:
         for pair in parked.poll.held:
             if self._by_id.get(pair.id) is parked:
                 del self._by_id[pair.id]
+
+    def snapshot(self) -> Parking:
+        """A copy of who waits for what, for a commit in another thread."""
+        copy = Parking()
+        copy._by_queue = {key: dict(waiting) for key, waiting in self._by_queue.items()}
+        copy._patterns = set(self._patterns)
+        return copy
 
     def of_session(self, session: Session) -> Parked | None:
         """The parked poll of a session."""

@@ -36,9 +36,9 @@ class _Item:
 
 
 class Writer:
-    """Runs `verb(tx)` for whoever asks, in batches. `closing()` gives one last verb per batch, and what follows it."""
+    """Runs `verb(tx)` for whoever asks, in batches. `closing(threaded)` gives one last verb per batch."""
 
-    def __init__(self, plane: Plane, closing: Callable[[], tuple[Verb, Callable[[Any], None]]]) -> None:
+    def __init__(self, plane: Plane, closing: Callable[[bool], tuple[Verb, Callable[[Any], None]]]) -> None:
         self.plane = plane
         self.commits = 0
         self.items = 0
@@ -80,15 +80,16 @@ class Writer:
                 self._sleeper = trio.lowlevel.current_task()
                 await trio.lowlevel.wait_task_rescheduled(self._abandon)
             batch, self._pending = self._pending[:MAX_BATCH], self._pending[MAX_BATCH:]
-            closing, then = self._closing()
+            threaded = self.commit_average_s >= SLOW_COMMIT_S
+            closing, then = self._closing(threaded)
             verbs = [item.verb for item in batch]
             verbs.append(closing)
             try:
-                if self.commit_average_s < SLOW_COMMIT_S:
+                if threaded:
+                    answers = await trio.to_thread.run_sync(self.plane.batch, verbs)
+                else:
                     answers = self.plane.batch(verbs)
                     await trio.lowlevel.cancel_shielded_checkpoint()
-                else:
-                    answers = await trio.to_thread.run_sync(self.plane.batch, verbs)
             except Exception as exc:
                 self._failed = exc
                 for item in batch + self._pending:
