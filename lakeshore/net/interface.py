@@ -78,7 +78,7 @@ class Wire(Protocol):
         """Some bytes; b"" at the end."""
 
     def answering(self) -> bool:
-        """Whether bytes, or the end, have arrived that nobody took. Does not wait. On an idle connection: it is not usable."""
+        """Whether bytes, or the end, have arrived that nobody took: an idle connection is then of no use."""
 
     def refusing(self) -> bool:
         """Whether an answer is surely arriving while a request is still being sent. Does not wait."""

@@ -324,7 +324,8 @@ def test_a_connection_in_use_refuses_a_second_request() -> None:
         served.sock.sendall(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3\r\none\r\n")
         served.wait_for_close()
 
-    with scripted(script) as server, BlockingConnection(server.target) as c:
+    with scripted(script) as server:
+        c = BlockingConnection(server.target)
         with c.stream("GET", "/"), pytest.raises(RuntimeError, match="in use"):
             c.request("GET", "/")
 
