@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
+import sys
 import warnings
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
 from typing import Any
@@ -77,9 +78,9 @@ def submit(udf: UDF[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) ->
 
 def remote(udf: UDF[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """`UDF.remote` of a sync or generator body."""
+    call = _prepare(udf, args, kwargs)
     from lakeshore.sdk.queues import SyncQueue  # at its wall: submit alone opens no queue
 
-    call = _prepare(udf, args, kwargs)
     invocation = call.send()
     return SyncQueue(call.queue, dispatch=call.plane).result(invocation, timeout=call.options.timeout)
 
@@ -91,11 +92,20 @@ def remote_async(udf: UDF[..., Any], args: tuple[Any, ...], kwargs: dict[str, An
     async def submit_and_wait() -> Any:
         from lakeshore.sdk.queues import Queue  # at its wall: submit alone opens no queue
 
-        queue = Queue(call.queue, dispatch=call.plane)
-        invocation = call.send()
-        return await queue.result(invocation, timeout=call.options.timeout)
+        invocation = await _off_the_loop(call.send)
+        return await Queue(call.queue, dispatch=call.plane).result(invocation, timeout=call.options.timeout)
 
     return submit_and_wait()
+
+
+async def _off_the_loop(send: Callable[[], str]) -> str:
+    trio = sys.modules.get("trio")
+    if trio is not None and trio.lowlevel.in_trio_task():
+        sent: str = await trio.to_thread.run_sync(send)
+        return sent
+    import asyncio  # at its wall: a blocking producer needs no event loop
+
+    return await asyncio.to_thread(send)
 
 
 def envelope_of(

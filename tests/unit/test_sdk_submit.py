@@ -1,0 +1,235 @@
+"""What `.submit` puts on a plane, and the mistakes that it catches before anything leaves."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+import warnings
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+import dreamlake.lakeshore as dls
+from lakeshore import wire
+from lakeshore.sdk.context import RunContext, installed
+from lakeshore.sdk.dispatch import Dispatch
+from lakeshore.sdk.errors import TransportError
+from lakeshore.sdk.submit import _off_the_loop
+
+
+@dls.udf(queue="gpu")
+def embed(x: Any, scale: float = 1.0) -> Any:
+    return x
+
+
+@dls.udf(queue="gpu")
+async def later(x: int) -> int:
+    return x
+
+
+@dls.udf(queue="gpu")
+async def frames(n: int) -> AsyncIterator[int]:
+    for i in range(n):
+        yield i
+
+
+@dls.udf(queue="gpu")
+def anything(**kwargs: Any) -> Any:
+    return kwargs
+
+
+@dls.udf
+def unbound(x: int) -> int:
+    return x
+
+
+@pytest.fixture
+def plane() -> Iterator[Dispatch]:
+    made = Dispatch(":memory:")
+    yield made
+    made.close()
+
+
+def taken(plane: Dispatch, queue: str = "gpu") -> wire.Envelope:
+    claimed = plane.claim(queue, "w")
+    assert claimed is not None
+    return wire.Envelope.from_bytes(claimed.envelope)
+
+
+@pytest.mark.inventory("P-086", "P-103", "P-093")
+def test_submit_returns_the_id_of_an_envelope_on_the_queue(plane: Dispatch) -> None:
+    invocation = embed.submit((1, [2]), scale=2.5, _dispatch=plane)
+    assert len(invocation) == 26
+    sent = taken(plane)
+    assert sent.id == invocation
+    assert wire.unpack(sent.args) == [(1, [2])]
+    assert wire.unpack(sent.kwargs) == {"scale": 2.5}
+    assert sent.fn["kind"] == "ref"
+    assert sent.fn["qualname"] == "embed"
+    assert (sent.prefix, sent.key, sent.parent, dict(sent.cfg)) == ("", None, None, {})
+
+
+@pytest.mark.inventory("P-087", "P-088", "P-090")
+def test_the_options_go_to_the_plane_and_not_to_the_function(plane: Dispatch) -> None:
+    first = embed.submit(1, _dispatch=plane, _key="k")
+    assert embed.submit(1, _dispatch=plane, _key="k") == first
+    urgent = embed.submit(2, _dispatch=plane, _priority=1.5)
+    assert plane.count("gpu") == 2
+    sent = taken(plane)
+    assert sent.id == urgent
+    assert wire.unpack(sent.kwargs) == {}
+    assert taken(plane).key == "k"
+
+
+@pytest.mark.inventory("P-094", "P-747", "P-720")
+def test_the_prefix_and_the_running_invocation_travel(plane: Dispatch, tmp_path: Path) -> None:
+    with installed(RunContext(root=tmp_path, prefix="scenes", invocation_id="01PARENT")), dls.scope("0007"):
+        child = embed.submit(1, _dispatch=plane)
+        named = embed.submit(2, _dispatch=plane, _parent="01OTHER")
+    assert (sent := taken(plane)).id == child
+    assert (sent.prefix, sent.parent) == ("scenes/0007", "01PARENT")
+    assert (sent := taken(plane)).id == named
+    assert sent.parent == "01OTHER"
+
+
+@pytest.mark.inventory("P-092", "P-405", "P-714")
+def test_without_a_queue_submit_says_how_to_name_one(plane: Dispatch) -> None:
+    with pytest.raises(TypeError) as caught:
+        unbound.submit(1, _dispatch=plane)
+    assert str(caught.value) == (
+        "unbound has no queue binding; decorate with @udf(queue=...) or pass one at submit time"
+    )
+    with pytest.raises(TypeError, match="unbound has no queue binding"):
+        unbound.remote(1, _dispatch=plane)
+    unbound.submit(1, _dispatch=plane, _queue="gpu")
+    embed.submit(2, _dispatch=plane, _queue="other")
+    assert (plane.count("gpu"), plane.count("other")) == (1, 1)
+    with pytest.raises(TypeError, match="_queue takes a queue's name"):
+        unbound.submit(1, _dispatch=plane, _queue=plane)
+
+
+@pytest.mark.inventory("P-091", "P-755")
+@pytest.mark.parametrize("name", ["key", "priority", "dispatch", "queue", "timeout", "run_config", "parent"])
+def test_a_misspelt_option_is_named_at_the_call(name: str, plane: Dispatch) -> None:
+    with pytest.raises(TypeError, match=f"embed.. takes no argument '{name}'.* spelled _{name}"):
+        embed.submit(1, _dispatch=plane, **{name: "x"})
+    with pytest.raises(TypeError, match=f"spelled _{name}"):
+        later.remote(1, _dispatch=plane, **{name: "x"})
+    assert plane.count("gpu") == 0
+    anything.submit(_dispatch=plane, **{name: "x"})  # this function takes it
+    assert wire.unpack(taken(plane).kwargs) == {name: "x"}
+
+
+def test_arguments_that_the_function_does_not_take_fail_at_the_call(plane: Dispatch) -> None:
+    for args, kwargs in (((), {}), ((1, 2, 3), {}), ((1,), {"other": 2})):
+        with pytest.raises(TypeError, match=r"^embed\(\)"):
+            embed.submit(*args, _dispatch=plane, **kwargs)
+    with pytest.raises(TypeError, match=r"the options are .*_priority"):
+        embed.submit(1, _prioriti=2, _dispatch=plane)
+    assert plane.count("gpu") == 0
+
+
+@pytest.mark.inventory("P-083")
+def test_an_iterator_cannot_travel(plane: Dispatch) -> None:
+    for value in (iter([1]), frames.local(2)):
+        with pytest.raises(TypeError, match=r"argument 0 of embed is a \w+: it lives in this process"):
+            embed.submit(value, _dispatch=plane)
+    coroutine = later.local(1)
+    with pytest.raises(TypeError, match="argument 'scale' of embed is a coroutine"):
+        embed.submit(1, scale=coroutine, _dispatch=plane)
+    coroutine.close()  # type: ignore[attr-defined]
+
+
+@pytest.mark.inventory("P-420")
+def test_a_value_that_the_codec_does_not_know_fails_at_the_call(plane: Dispatch) -> None:
+    with pytest.raises(TypeError, match="register"):
+        embed.submit(object(), _dispatch=plane)
+
+
+@pytest.mark.inventory("P-148")
+def test_a_reference_that_cannot_be_made_fails_at_the_call(plane: Dispatch) -> None:
+    stuck = dls.udf(lambda: 1, queue="gpu", transport="ref")
+    with pytest.raises(TransportError):
+        stuck.submit(_dispatch=plane)
+
+
+@pytest.mark.inventory("P-098")
+def test_remote_of_an_async_body_is_an_awaitable_that_has_sent_nothing(plane: Dispatch) -> None:
+    for made in (later.remote(1, _dispatch=plane), later(1, _dispatch=plane), frames(1, _dispatch=plane)):  # type: ignore[call-arg]
+        assert inspect.isawaitable(made)
+        made.close()  # type: ignore[attr-defined]
+    assert plane.count("gpu") == 0
+
+
+class Remote(Dispatch):
+    """The same plane, for workers that somebody else runs."""
+
+    local = False
+
+
+@pytest.mark.inventory("P-728", "P-167")
+def test_a_function_by_value_to_strangers_warns_and_names_both_ways_out() -> None:
+    plane = Remote(":memory:")
+    fn = dls.udf(lambda: 1, queue="gpu")
+    with pytest.warns(UserWarning, match=r"--allow-pickled, or move the function to a module"):
+        fn.submit(_dispatch=plane)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        embed.submit(1, _dispatch=plane)
+        fn.submit(_dispatch=(local := Dispatch(":memory:")))
+    plane.close()
+    local.close()
+
+
+@pytest.mark.inventory("P-096")
+def test_code_is_pushed_for_a_reference_where_the_plane_takes_code() -> None:
+    class Pushes(Dispatch):
+        def push_code(self) -> dict[str, str]:
+            return {"commit": "abc"}
+
+    plane = Pushes(":memory:")
+    embed.submit(1, _dispatch=plane)
+    assert dict(taken(plane).cfg) == {"code": {"commit": "abc"}}
+    dls.udf(lambda: 1, queue="gpu").submit(_dispatch=plane)
+    assert dict(taken(plane).cfg) == {}
+    plane.close()
+
+
+@pytest.mark.inventory("P-141", "P-144", "P-145")
+def test_a_thunk_makes_an_envelope(tmp_path: Path) -> None:
+    with installed(RunContext(root=tmp_path, prefix="p", invocation_id="01P")):
+        sent = dls.thunk(lambda x, y: x + y, 40, y=(2,)).to_envelope(key="k")
+    assert sent.fn["kind"] == "pickle"
+    assert wire.unpack(sent.args) == [40]
+    assert wire.unpack(sent.kwargs) == {"y": (2,)}
+    assert (sent.prefix, sent.key, sent.parent) == ("p", "k", "01P")
+    assert dls.thunk(embed, 1).to_envelope(id="01X").id == "01X"
+    assert dls.thunk(embed, 1).to_envelope().fn["kind"] == "ref"
+
+
+def test_ids_rise() -> None:
+    ids = [dls.thunk(len, "").to_envelope().id for _ in range(50)]
+    assert ids == sorted(set(ids))
+
+
+@pytest.mark.parametrize("start", [asyncio.run, lambda coroutine: trio.run(lambda: coroutine)])
+def test_sending_does_not_hold_up_an_event_loop(start: Any) -> None:
+    threads: list[int] = []
+
+    class Noting(Dispatch):
+        def submit(self, *args: Any, **kwargs: Any) -> str:
+            threads.append(threading.get_ident())
+            return super().submit(*args, **kwargs)
+
+    noting = Noting(":memory:")
+
+    async def main() -> None:
+        assert len(await _off_the_loop(lambda: embed.submit(1, _dispatch=noting))) == 26
+
+    start(main())
+    assert threads != [threading.get_ident()]
+    noting.close()
