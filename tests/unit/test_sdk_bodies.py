@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 import dreamlake.lakeshore as dls
-from lakeshore.sdk.bodies import is_stream, run_body
+from lakeshore.sdk.bodies import is_stream, run_body, start
 from lakeshore.sdk.context import RunContext, installed
 from lakeshore.sdk.errors import KeyError_
+from lakeshore.sdk.keys import manifest_of
 
 
 async def double(x: int) -> int:
@@ -97,3 +98,25 @@ def test_bodies_run_in_any_thread() -> None:
     thread.start()
     thread.join()
     assert seen == [0, 1]
+
+
+@pytest.mark.inventory("P-706", "P-353")
+def test_a_stream_tells_what_it_wrote_so_that_its_yields_become_one_value(tmp_path: Path) -> None:
+    def views() -> Iterator[dict[str, str]]:
+        for name in ("rgb", "depth"):
+            dls.run.write(f"./{name}.png")
+            yield {name: f"{name}.png"}
+
+    with installed(RunContext(root=tmp_path)) as context:
+        steps = run_body(views, [], {})
+        items = list(steps)
+    assert steps.written == ["rgb.png", "depth.png"]
+    assert manifest_of(items, steps.written) == {"rgb": "rgb.png", "depth": "depth.png"}
+    assert manifest_of(items) == items
+    assert context.writes == {}
+
+
+def test_a_worker_that_awaits_gets_what_the_call_gives() -> None:
+    outcome, context = start(double, [3], {})
+    assert asyncio.run(outcome) == 6
+    assert context.writes == {}

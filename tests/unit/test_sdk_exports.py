@@ -24,7 +24,7 @@ DOCUMENTED = [
 ADDED = ["arun_worker", "DispatchError", "wire", "errors"]
 DELETED = [
     "Future", "QueueFuture", "gather", "gather_async", "as_completed", "as_completed_async", "map", "map_async",
-    "apply", "apply_spawn", "apply_async", "Pool", "rpc_future", "pipeline", "PipelineRun", "merge", "dispatch_",
+    "apply", "apply_spawn", "apply_async", "Pool", "rpc_future", "pipeline", "PipelineRun", "merge",
 ]  # fmt: skip
 
 
@@ -161,7 +161,8 @@ with dls.scope("s", root=tempfile.mkdtemp()):
     assert dls.run.read("k").read_text() == "v" and dls.run.prefix == "s"
     try: later(1).send(None)
     except StopIteration as stop: assert stop.value == 1
-    stream(1).__anext__()
+    try: stream(1).__anext__().send(None)
+    except StopIteration as stop: assert stop.value == 0
 assert dls.thunk(lambda: 1).fn() == 1
 heavy = {"httpx", "msgpack", "sqlite3", "trio", "asyncio", "h11", "cloudpickle", "yaml", "platformdirs", "numpy"}
 ours = {m for m in sys.modules if m.startswith("lakeshore.")}
