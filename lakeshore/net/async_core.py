@@ -9,14 +9,15 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import AsyncIterable, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator
+from contextlib import aclosing
 from time import monotonic
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from .body import Framer, Upload, split_body
 from .errors import ConnectionLost, ProtocolViolation
 from .http1 import MAX_BODY, Exchange, HeaderItems, build_request
-from .interface import AsyncBody, Limit, Wire
+from .interface import AsyncBody, AsyncClient, Limit, Wire
 from .response import Headers, Response
 from .target import Target
 
@@ -174,25 +175,36 @@ class BaseAsyncConnection(ABC):
         exchange: Exchange,
         timeout: float | None,  # noqa: ASYNC109 - as above
     ) -> None:
-        wire = self._open_wire(exchange)
-        try:
-            await wire.send(first)
-            if source is None:
+        if not await self._push(first, exchange, timeout):
+            raise exchange.lost("closed the connection while the request was sent")
+        if source is None:
+            return
+        async with aclosing(_pieces(source, length)) as pieces:
+            await self._send_pieces(pieces, exchange, timeout)
+
+    async def _send_pieces(
+        self,
+        pieces: AsyncGenerator[bytes | memoryview, None],
+        exchange: Exchange,
+        timeout: float | None,  # noqa: ASYNC109 - as above
+    ) -> None:
+        async for piece in pieces:
+            if self._open_wire(exchange).refusing() or not await self._push(piece, exchange, timeout):
+                # a server that refuses an upload answers before it closes
+                while not exchange.complete:
+                    exchange.receive(await self._receive(exchange, timeout))
+                exchange.reusable = False
                 return
-            done = await (
-                _send_upload(wire, source) if isinstance(source, Upload) else _send_async(wire, source, length)
-            )
+
+    async def _push(self, data: bytes | memoryview, exchange: Exchange, timeout: float | None) -> bool:  # noqa: ASYNC109 - as above
+        """Send; False when the connection no longer takes anything."""
+        try:
+            await self._open_wire(exchange).send(data)
         except TimeoutError as error:
             raise exchange.timed_out("did not take the request", timeout) from error
-        except OSError as error:
-            if source is None:
-                raise exchange.lost(f"closed the connection while the request was sent ({error})") from error
-            done = False
-        if not done:
-            # the answer is already there, most likely a refusal: read it rather than push on
-            while not exchange.complete:
-                exchange.receive(await self._receive(exchange, timeout))
-            exchange.reusable = False
+        except OSError:
+            return False
+        return True
 
     async def _receive(self, exchange: Exchange, timeout: float | None) -> bytes:  # noqa: ASYNC109 - as above
         try:
@@ -213,30 +225,26 @@ class BaseAsyncConnection(ABC):
         return self._wire
 
 
-async def _send_upload(wire: Wire, upload: Upload) -> bool:
-    for piece in upload.pieces():
-        if wire.refusing():
-            return False
-        await wire.send(piece)
-    return True
-
-
-async def _send_async(wire: Wire, source: AsyncIterable[bytes], length: int | None) -> bool:
-    framer = Framer(length)
-    async for piece in source:
-        if wire.refusing():
-            return False
-        if piece:
-            await wire.send(framer.frame(piece))
-    if end := framer.finish():
-        await wire.send(end)
-    return True
+async def _pieces(
+    source: Upload | AsyncIterable[bytes], length: int | None
+) -> AsyncGenerator[bytes | memoryview, None]:
+    if isinstance(source, Upload):
+        for piece in source.pieces():
+            yield piece
+    else:
+        framer = Framer(length)
+        async for data in source:
+            if data:
+                yield framer.frame(data)
+        if end := framer.finish():
+            yield end
 
 
 class AsyncStreamingResponse:
     """An answer whose body is read as it arrives. Iterate for chunks; leaving `async with` early closes the connection.
 
-    Nothing is read ahead of the reader but what the socket and one buffer hold.
+    Nothing is read ahead of the reader but what the socket and one buffer hold. Use `async with` or `close`: a stream
+    that is merely dropped keeps its connection until the loop ends.
     """
 
     def __init__(self, connection: BaseAsyncConnection, exchange: Exchange, timeout: float | None) -> None:
@@ -442,3 +450,12 @@ class BaseAsyncPool(ABC):
             connection.close()
         else:
             self._idle.append(connection)
+
+
+if TYPE_CHECKING:  # both keep the common interface
+
+    def _connection_is_a_client(connection: BaseAsyncConnection) -> AsyncClient:
+        return connection
+
+    def _pool_is_a_client(pool: BaseAsyncPool) -> AsyncClient:
+        return pool

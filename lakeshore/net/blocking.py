@@ -18,6 +18,7 @@ import socket
 import weakref
 from collections import deque
 from collections.abc import Iterator
+from contextlib import suppress
 from time import monotonic
 from types import TracebackType
 from typing import BinaryIO
@@ -44,6 +45,7 @@ class BlockingConnection:
         self._sock: socket.socket | None = None
         self._poll = select.poll()
         self._busy = False
+        self._interrupted = False
 
     def request(
         self,
@@ -113,6 +115,16 @@ class BlockingConnection:
         if sock is not None:
             sock.close()
 
+    def interrupt(self) -> None:
+        """End the request that another thread waits for: it raises ConnectionLost there. For any thread; without one,
+        no effect.
+        """
+        self._interrupted = True
+        sock = self._sock
+        if sock is not None:
+            with suppress(OSError):  # it has just been closed or has ended by itself, which is what was wanted
+                sock.shutdown(socket.SHUT_RDWR)
+
     def __enter__(self) -> BlockingConnection:
         return self
 
@@ -147,6 +159,7 @@ class BlockingConnection:
         retry = retry_stale and (upload is None or upload.replayable)
         if self._sock is not None and self.stale():
             self.close()  # ended, or with bytes in it that would be taken for the answer
+        self._interrupted = False
         while True:
             exchange = Exchange(self.target, method, path, max_body=max_body)
             reused = self._sock is not None
@@ -159,7 +172,7 @@ class BlockingConnection:
                     exchange.receive(self._receive(exchange, clock))
             except ConnectionLost as error:
                 self.close()
-                if not (reused and retry) or error.received_anything:
+                if not (reused and retry) or error.received_anything or self._interrupted:
                     raise
                 if upload is not None:
                     upload.rewind()
@@ -178,10 +191,11 @@ class BlockingConnection:
 
     def _connect(self, clock: _Clock, url: str) -> None:
         target = self.target
-        left = clock.left()
-        limit = self._connect_timeout if left is None else min(left, self._connect_timeout)
+        limit = self._connect_timeout
         try:
-            sock = socket.create_connection((target.host, target.port), timeout=max(limit, 0.001))
+            left = clock.left()
+            limit = limit if left is None else min(left, limit)
+            sock = socket.create_connection((target.host, target.port), timeout=limit)
         except TimeoutError as error:
             raise ConnectFailed(
                 f"{url}: no connection within {limit:g} s. Check the address and firewalls in between", url=url
@@ -210,20 +224,26 @@ class BlockingConnection:
         try:
             sock.settimeout(clock.left())
             sock.sendall(first)
-            if upload is not None:
-                for piece in upload.pieces():
-                    if not self._send_piece(sock, piece, clock):
-                        # the answer is already there, most likely a refusal: read it rather than push on
-                        self._read_early_answer(exchange, clock)
-                        return
         except TimeoutError as error:
             raise exchange.timed_out("did not take the request", clock.timeout) from error
-        except (ConnectionError, OSError) as error:
-            # a server that refuses an upload answers before it closes; on a first small write there is nothing to read
-            if upload is not None:
-                self._read_early_answer(exchange, clock, error)
-                return
+        except OSError as error:
             raise exchange.lost(f"closed the connection while the request was sent ({error})") from error
+        if upload is None:
+            return
+        for (
+            piece
+        ) in upload.pieces():  # an error of the caller's file or iterator is the caller's, so it is not caught here
+            try:
+                taken = self._send_piece(sock, piece, clock)
+            except TimeoutError as error:
+                raise exchange.timed_out("did not take the request", clock.timeout) from error
+            except OSError:
+                taken = False  # a server that refuses an upload answers before it closes
+            if not taken:
+                while not exchange.complete:
+                    exchange.receive(self._receive(exchange, clock))
+                exchange.reusable = False
+                return
 
     def _send_piece(self, sock: socket.socket, piece: bytes | memoryview, clock: _Clock) -> bool:
         """Send all of `piece`, or return False when an answer arrives meanwhile."""
@@ -244,14 +264,6 @@ class BlockingConnection:
             sock.settimeout(left)
             view = view[sock.send(view) :]
         return True
-
-    def _read_early_answer(self, exchange: Exchange, clock: _Clock, error: OSError | None = None) -> None:
-        try:
-            while not exchange.complete:
-                exchange.receive(self._receive(exchange, clock))
-        except ConnectionLost as lost:
-            raise lost from error
-        exchange.reusable = False
 
     def _receive(self, exchange: Exchange, clock: _Clock) -> bytes:
         sock = self._socket(exchange)
@@ -494,9 +506,9 @@ class _Clock:
 
     def left(self) -> float | None:
         """Seconds for the next wait; TimeoutError when there are none."""
-        if self.timeout is None or self.per_step:
-            return self.timeout
-        left = self._until - monotonic()
+        if self.timeout is None:
+            return None
+        left = self.timeout if self.per_step else self._until - monotonic()
         if left <= 0:
             raise TimeoutError
         return left

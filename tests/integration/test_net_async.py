@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -426,6 +426,29 @@ def test_a_refusal_that_comes_before_the_upload_ends_is_the_answer(loop: Loop) -
                 gate.set()
                 assert (answer.status, answer.body) == (413, b"too large")
                 assert not connection.connected
+
+        loop.run(main)
+
+
+def test_an_error_of_the_callers_body_is_raised_as_it_is(loop: Loop) -> None:
+    async def broken() -> AsyncIterator[bytes]:
+        yield b"x"
+        raise OSError(5, "disk on fire")
+
+    def broken_too() -> Iterator[bytes]:
+        yield b"x"
+        raise TimeoutError("disk on ice")
+
+    with scripted(Served.echo_for_ever) as server:
+
+        async def main() -> None:
+            async with loop.pool(server.target) as pool:
+                with pytest.raises(OSError, match="disk on fire"):
+                    await pool.request("PUT", "/", body=broken(), content_length=10)
+                with pytest.raises(TimeoutError, match="disk on ice"):
+                    await pool.request("PUT", "/", body=broken_too(), content_length=10)
+                await loop.in_thread(server.closed, 2)
+                assert pool.idle == 0
 
         loop.run(main)
 

@@ -475,3 +475,47 @@ def test_a_pool_does_not_use_a_connection_with_bytes_that_nobody_asked_for() -> 
         assert poisoned.wait(10)
         eventually(lambda: pool.idle == 0 or pool._idle[0].stale())
         assert pool.request("GET", "/").body == b"good"
+
+
+def test_another_thread_can_interrupt_a_wait() -> None:
+    waiting = threading.Event()
+
+    def script(served: Served) -> None:
+        served.read_request()
+        served.answer()
+        served.read_request()
+        waiting.set()
+        served.wait_for_close()
+
+    with scripted(script) as server, BlockingConnection(server.target) as connection, ThreadPoolExecutor(1) as thread:
+        connection.request("POST", "/")
+        blocked = thread.submit(connection.request, "POST", "/", timeout=None)
+        assert waiting.wait(10)
+        connection.interrupt()
+        with pytest.raises(ConnectionLost):
+            blocked.result(10)
+        assert server.connections == 1
+        connection.close()
+
+
+def test_an_error_of_the_callers_file_is_raised_as_it_is() -> None:
+    class Broken(io.RawIOBase):
+        def read(self, size: int = -1) -> bytes:
+            raise OSError(5, "disk on fire")
+
+    with scripted(Served.echo_for_ever) as server, BlockingConnection(server.target) as connection:
+        with pytest.raises(OSError, match="disk on fire"):
+            connection.request("PUT", "/", body=Broken(), content_length=10)
+        server.closed(1)
+
+
+@pytest.mark.parametrize("timeout", [0, -1])
+def test_no_time_left_is_a_failed_connection_or_a_timeout(timeout: float) -> None:
+    with scripted(Served.echo_for_ever) as server, BlockingConnection(server.target) as connection:
+        with pytest.raises(ConnectFailed):
+            connection.request("GET", "/", timeout=timeout)
+        connection.request("GET", "/")
+        with pytest.raises(Timeout):
+            connection.request("GET", "/", timeout=timeout)
+        with pytest.raises((Timeout, ConnectFailed)), connection.stream("GET", "/", timeout=timeout) as answer:
+            next(answer)
