@@ -27,7 +27,7 @@ from lakeshore.wire import leaves
 from lakeshore.wire.errors import NestingError, WireError
 
 # msgpack's C reader takes 40 kB of stack for each value inside an ext value; 250 of them end the process. Native
-# containers nest to 511, msgpack's own limit.
+# containers nest as deeply as msgpack takes them: 511 levels in older versions, about 1,000 in newer ones.
 MAX_EXT_DEPTH: Final = 64
 _TUPLE: Final = 5
 _OWN_CODES: Final = range(1, 6)

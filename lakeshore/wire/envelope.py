@@ -4,7 +4,8 @@
      "prefix": str, "key": str | None, "cfg": {...}, "parent": str | None}
 
 `args` is `pack(list(args))` and `kwargs` is `pack(dict(kwargs))`, packed before the rest: whoever routes reads the
-header without touching a user's value. Keys that this version does not know, at the top and in `cfg`, survive a round trip.
+header without touching a user's value. Keys that this version does not know, at the top and in `cfg`, survive a round
+trip.
 """
 
 from __future__ import annotations

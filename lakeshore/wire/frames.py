@@ -163,8 +163,12 @@ class FrameReader:
     def __init__(self, source: Iterable[bytes] = (), *, max_buffer: int = MAX_FRAME_BYTES) -> None:
         self._source = source
         self._max_buffer = max_buffer
+        self._step = min(_FEED, max_buffer)
         self._unpacker = msgpack.Unpacker(
-            ext_hook=ext_hook, strict_map_key=False, max_buffer_size=max_buffer, read_size=min(16 * 1024, max_buffer)
+            ext_hook=ext_hook,
+            strict_map_key=False,
+            max_buffer_size=max_buffer + self._step,
+            read_size=min(16 * 1024, max_buffer),
         )
         self._waiting: deque[memoryview] = deque()
         self._fed = 0
@@ -194,15 +198,14 @@ class FrameReader:
                 try:
                     raw = self._unpacker.unpack()
                 except msgpack.OutOfData:
+                    if self._fed - self._read > self._max_buffer:
+                        raise FrameError(f"a frame of more than {self._max_buffer} bytes") from None
                     if not self._waiting:
                         return None
                     self._refill()
                 else:
                     self._read = self._unpacker.tell()
                     return Frame._from_array(raw)
-        except msgpack.BufferFull as exc:
-            self._broken = FrameError(f"a frame of more than {self._max_buffer} bytes")
-            raise self._broken from exc
         except FrameError as exc:
             self._broken = exc
             raise
@@ -211,7 +214,7 @@ class FrameReader:
             raise self._broken from exc
 
     def _refill(self) -> None:
-        step = min(_FEED, self._max_buffer)
+        step = self._step
         chunk = self._waiting[0]
         self._unpacker.feed(chunk[:step])
         self._fed += min(step, len(chunk))

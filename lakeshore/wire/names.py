@@ -9,8 +9,8 @@
     topic          1…200 printable characters; never used as a path (K-25)
 
 Each `check_*` returns its argument or raises NameError_, a ValueError whose message says what is allowed. A queue's
-name is wider than a slug because a submit creates its queue, and old code must not fail over an underscore or a capital;
-`queues add` takes slugs.
+name is wider than a slug because a submit creates its queue, and old code must not fail over an underscore or a
+capital; `queues add` takes slugs.
 
 ULIDs: 48 bits of milliseconds, 80 of chance, 26 characters of Crockford's base 32. The clock and the chance are the
 caller's.
@@ -139,7 +139,7 @@ class Ulids:
         """The next id. Raises OverflowError if the clock is outside of 1970 … 10889."""
         now = self._clock_ms()
         with self._lock:
-            if now > self._ms:
+            if now > self._ms or not self._head:
                 self._start(now)
             elif self._chance < _MAX_CHANCE:
                 self._chance += 1
