@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
+import sys
 import threading
 import time
 
@@ -117,22 +119,28 @@ def test_ids_are_unique_and_rise_in_each_of_many_threads() -> None:
     assert len({ulid for out in made for ulid in out}) == 16_000
 
 
-def test_a_forked_child_repeats_none_of_its_parents_ids() -> None:
-    source = Ulids(lambda: 1000, os.urandom)
-    source.new()
-    source._lock.acquire()  # as another thread of the parent might hold it
-    read, write = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        os.write(write, source.new().encode())
-        os._exit(0)
-    source._lock.release()
-    os.waitpid(pid, 0)
-    child = os.read(read, 26).decode()
-    os.close(read)
-    os.close(write)
-    assert len(child) == 26
-    assert child != source.new()
+FORK = """
+import os
+from lakeshore.wire.names import Ulids
+source = Ulids(lambda: 1000, os.urandom)
+source.new()
+source._lock.acquire()  # as another thread of the parent might hold it
+read, write = os.pipe()
+if os.fork() == 0:
+    os.write(write, source.new().encode())
+    os._exit(0)
+source._lock.release()
+print(os.read(read, 26).decode(), source.new())
+os.wait()
+"""
+
+
+def test_a_forked_child_neither_repeats_its_parents_ids_nor_hangs_on_its_lock() -> None:
+    # In a process of its own: this one has threads, and later Pythons warn about a fork beside them.
+    out = subprocess.run([sys.executable, "-c", FORK], capture_output=True, text=True, check=True, timeout=60)
+    child, parent = out.stdout.split()
+    assert len(child) == len(parent) == 26
+    assert child != parent
 
 
 @pytest.mark.parametrize("bad", ["", "x" * 26, "8" + "0" * 25, "0" * 25, "0" * 27, "0" * 25 + "U", "0" * 25 + "é"])
