@@ -17,7 +17,9 @@ from pathlib import Path
 from .contract import INLINE_BYTES, BlobRef, Payload, SyncFailed
 from .journal import _sync_directory as sync_directory
 
-_KEY = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)*$")
+_PART = r"[A-Za-z0-9_-][A-Za-z0-9._-]*"
+_KEY = re.compile(rf"{_PART}(/{_PART})*")
+_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 class Blobs:
@@ -35,8 +37,9 @@ class Blobs:
         if len(data) < INLINE_BYTES or self.root is None:
             return data
         digest = hashlib.sha256(data).hexdigest()
-        safe = hashlib.sha256(invocation_id.encode()).hexdigest()[:2]
-        return self.put(f"inline/{safe}/{invocation_id}.{digest[:16]}.{kind}", (data,))
+        safe = hashlib.sha256(invocation_id.encode()).hexdigest()
+        name = invocation_id if _ID.fullmatch(invocation_id) else safe[:32]
+        return self.put(f"inline/{safe[:2]}/{name}.{digest[:16]}.{kind}", (data,))
 
     def put(self, key: str, chunks: Iterable[bytes]) -> BlobRef:
         """Write a blob durably under `key`; replaces nothing that has other content under that key's digest."""
@@ -86,7 +89,7 @@ class Blobs:
         """The file of a key. Raises ValueError for a key that could leave the root."""
         if self.root is None:
             raise ValueError("this plane keeps its blobs in memory")
-        if len(key) > 512 or not _KEY.match(key):
+        if len(key) > 512 or not _KEY.fullmatch(key):
             raise ValueError(f"{key!r} is not a blob key")
         return self.root / key
 

@@ -71,7 +71,9 @@ def settle(tx: Transaction, report: Report, now: float) -> Settled:
         )
     attempt = row.attempt + (not row.started)
     if report.outcome == "succeeded":
-        final = None if report.last_seq is None else end_frame(row.last_frame + 1)
+        # Whoever wrote frames was a stream, whether or not its ack says so.
+        streamed = report.last_seq is not None or row.last_frame >= 0
+        final = end_frame(row.last_frame + 1) if streamed else None
         _end(tx, row, "succeeded", attempt, None, final, now, settled_as="succeeded")
         tx.change(SQL.put_result, payload_values(row.seq, report.result))
         return Settled(id=report.id, claim=claim, result="ok", state="succeeded", queue=row.queue)
@@ -142,8 +144,7 @@ def cancel(tx: Transaction, ns: str, invocation_id: str, now: float, *, grace_s:
     if row is None:
         raise UnknownInvocation(f"no invocation {invocation_id} in namespace {ns!r}")
     if row.state == "queued":
-        tx.change(SQL.kill_if_queued, {"id": invocation_id, "ns": ns, "now": now, "error": CANCELLED})
-        tx.moved(ns, row.queue, "queued", "killed")
+        _kill_queued(tx, row, now)
         return Cancelled(id=invocation_id, state="killed", queue=row.queue, cancelled=True)
     if row.state in TERMINAL:
         return Cancelled(id=invocation_id, state=row.state, queue=row.queue, cancelled=False)
@@ -176,10 +177,24 @@ def kill(tx: Transaction, ns: str, invocation_id: str, claim: int, now: float) -
 
 def cancel_queued(tx: Transaction, ns: str, queue: str | None, now: float) -> list[tuple[str, str]]:
     """Kill every queued row of a queue, or of the namespace; (id, queue) of each."""
+    streams = [(id_, name) for id_, name in tx.all(SQL.queued_streams, {"ns": ns, "queue": queue})]
+    for id_, _name in streams:
+        row = read_row(tx, ns, id_)
+        assert row is not None, "the row was read in this transaction"
+        _kill_queued(tx, row, now)
     killed = tx.all(SQL.kill_all_queued, {"ns": ns, "queue": queue, "now": now, "error": CANCELLED})
     for _id, name in killed:
         tx.moved(ns, name, "queued", "killed")
-    return [(id_, name) for id_, name in killed]
+    return streams + [(id_, name) for id_, name in killed]
+
+
+def _kill_queued(tx: Transaction, row: _Row, now: float) -> None:
+    last = row.last_frame
+    if last >= 0:  # an earlier attempt wrote frames: their reader hears the end
+        last += 1
+        put(tx, row.seq, row.claim, last, error_frame(last, "Cancelled", "cancelled on request"), final=True)
+    tx.change(SQL.kill_if_queued, {"seq": row.seq, "now": now, "error": CANCELLED, "last_frame": last})
+    tx.moved(row.ns, row.queue, "queued", "killed")
 
 
 def _end(

@@ -36,4 +36,6 @@ def retry_row(tx: Transaction, *, seq: int, ns: str, queue: str, state: str, cla
     changed = tx.change(SQL.retry_if_ended, {"seq": seq, "claim": claim, "nonce": nonce})
     assert changed == 1, "the row was read in this transaction"
     tx.all(SQL.drop_result, {"seq": seq})
+    # The frame that ended the earlier run is true no longer; its seq is not used again, so that `since` stays lossless.
+    tx.change(SQL.reopen_frames, {"channel": seq})
     tx.moved(ns, queue, state, "queued")

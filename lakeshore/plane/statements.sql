@@ -169,7 +169,12 @@ SET state = :state, attempt = :attempt, free_losses = :free_losses, finished_at 
 WHERE seq = :seq AND state = 'running' AND claim = :claim
 
 -- name: kill_if_queued
-UPDATE invocation SET state = 'killed', finished_at = :now, error = :error WHERE id = :id AND ns = :ns AND state = 'queued'
+UPDATE invocation SET state = 'killed', finished_at = :now, error = :error, last_frame = :last_frame
+WHERE seq = :seq AND state = 'queued'
+
+-- name: queued_streams
+SELECT id, queue FROM invocation
+WHERE ns = :ns AND state = 'queued' AND (:queue IS NULL OR queue = :queue) AND last_frame >= 0
 
 -- name: kill_all_queued
 UPDATE invocation SET state = 'killed', finished_at = :now, error = :error
@@ -239,6 +244,9 @@ ORDER BY seq LIMIT :limit
 -- name: trim_frames
 DELETE FROM frame WHERE channel = :channel AND seq <= :upto
 
+-- name: reopen_frames
+DELETE FROM frame WHERE channel = :channel AND final = 1
+
 -- name: segments_in_use
 SELECT DISTINCT segment FROM frame
 
@@ -258,6 +266,9 @@ FROM invocation WHERE id = :id AND ns = :ns
 
 -- name: ended
 SELECT seq, ns, state, attempt, error FROM invocation WHERE id = :id
+
+-- name: finished_since
+SELECT id, finished_at FROM invocation WHERE finished_at IS NOT NULL AND finished_at >= :since
 
 -- name: list
 SELECT seq, id, ns, queue, state, priority, key, hash, function, run_config, code, prefix, parent, root, max_attempts,
