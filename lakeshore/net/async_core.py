@@ -146,7 +146,7 @@ class BaseAsyncConnection(ABC):
                 self._wire.arm(timeout, per_step=in_pieces)
                 source = body if isinstance(body, AsyncIterable) else upload
                 await self._send(head + now, source, length, exchange, timeout)
-                if reused:
+                if reused and not exchange.started:
                     exchange.receive(await self._receive(exchange, timeout))
             except ConnectionLost as error:
                 self.close()

@@ -168,7 +168,7 @@ class BlockingConnection:
                 if not reused:
                     self._connect(clock, exchange.url)
                 self._send(head + now, upload, exchange, clock)
-                if reused:
+                if reused and not exchange.started:
                     exchange.receive(self._receive(exchange, clock))
             except ConnectionLost as error:
                 self.close()
@@ -230,9 +230,7 @@ class BlockingConnection:
             raise exchange.lost(f"closed the connection while the request was sent ({error})") from error
         if upload is None:
             return
-        for (
-            piece
-        ) in upload.pieces():  # an error of the caller's file or iterator is the caller's, so it is not caught here
+        for piece in upload.pieces():  # what the caller's file or iterator raises is the caller's to see
             try:
                 taken = self._send_piece(sock, piece, clock)
             except TimeoutError as error:

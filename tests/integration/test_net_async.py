@@ -414,6 +414,8 @@ def test_a_refusal_that_comes_before_the_upload_ends_is_the_answer(loop: Loop) -
     gate = threading.Event()
 
     def script(served: Served) -> None:
+        served.read_request()
+        served.answer(b"warm")
         served.read_head()
         served.answer(b"too large", "413 Content Too Large")
         gate.wait(10)
@@ -422,6 +424,7 @@ def test_a_refusal_that_comes_before_the_upload_ends_is_the_answer(loop: Loop) -
 
         async def main() -> None:
             async with loop.connection(server.target) as connection:
+                await connection.request("GET", "/")
                 answer = await connection.request("PUT", "/", body=b"x" * 50_000_000, timeout=10)
                 gate.set()
                 assert (answer.status, answer.body) == (413, b"too large")

@@ -283,12 +283,15 @@ def test_a_body_of_another_length_than_announced_is_an_error_and_closes_the_conn
 
 def test_a_refusal_that_comes_before_the_upload_ends_is_the_answer() -> None:
     def script(served: Served) -> None:
+        served.read_request()
+        served.answer(b"warm")
         served.read_head()
         served.answer(b"too large", "413 Content Too Large")
         served.server.gate.wait(10)  # type: ignore[attr-defined]
 
     with scripted(script) as server, BlockingConnection(server.target) as c:
         server.gate = threading.Event()  # type: ignore[attr-defined]
+        c.request("GET", "/")
         answer = c.request("PUT", "/", body=b"x" * 50_000_000, timeout=10)
         server.gate.set()  # type: ignore[attr-defined]
         assert (answer.status, answer.body) == (413, b"too large")
