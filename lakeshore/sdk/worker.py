@@ -1,0 +1,267 @@
+"""The worker loop: take a job, run its body, tell the plane how it ended, until stopped.
+
+`run_worker` is for programs and tests, `arun_worker` for asyncio and trio, `Worker` for the worker process. Where jobs
+come from is a source's affair: an HTTP plane brings one that prefetches and batches, every other plane is driven by its
+verbs.
+
+Delivery is at least once, settlement exactly once: a body may run again after its worker was lost.
+Reference: python-sdk/dispatch.md, "The worker loop".
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from .errors import DispatchError
+from .execution import Setup, execute, interrupted
+from .interrupts import GRACE_S, Interrupter
+from .jobs import worker_name
+from .sources import PlaneSource, Source, Work
+from .transport import check_policy
+
+__all__ = ["Worker", "arun_worker", "run_worker"]
+
+log = logging.getLogger(__name__)
+
+LONG_WAIT_S = 30.0
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 15.0
+PLANE_WAIT_S = 0.5  # the verbs of a plane cannot be woken for a drain
+
+
+def run_worker(
+    q: Any,
+    *,
+    root: Path | str | None = None,
+    registry: Mapping[str, Callable[..., Any]] | None = None,
+    once: bool = False,
+    poll: float = 0.05,
+    retries: int = 1,
+    stop: Callable[[], bool] | None = None,
+    allow_pickled: bool | None = None,
+    runtime_policy: str = "minor",
+    wait: float = 0.0,
+) -> int:
+    """Run the jobs of a queue (`Queue` or `SyncQueue`) in this thread; how many were run.
+
+    `root` is the filesystem root of `dls.run` (default: the working directory at this call). `registry` maps a qualname
+    or `module:qualname` to a function and is asked first. `once` takes at most one job, waiting up to `wait` seconds
+    for it; without it the loop goes on until `stop()`, asked between jobs and every `poll` seconds while idle, is true.
+    A failed body runs again while its attempt is at most `retries`. `allow_pickled` permits functions sent by value
+    (default: only on a plane of this machine); `runtime_policy` is `strict`, `minor` or `off`.
+
+    A body's failure is the job's, never this call's. In the main thread Ctrl-C stops the body, gives its job back and
+    raises KeyboardInterrupt. Raises DispatchError when the plane cannot be used.
+    """
+    worker = Worker(
+        q,
+        root=root,
+        registry=registry,
+        once=once,
+        poll=poll,
+        retries=retries,
+        stop=stop,
+        allow_pickled=allow_pickled,
+        runtime_policy=runtime_policy,
+        wait=wait,
+    )
+    return worker.run()
+
+
+async def arun_worker(q: Any, **options: Any) -> int:
+    """`run_worker` on asyncio or trio, in a thread of its own; takes the same options.
+
+    Cancelling it drains: the running job finishes first, then the cancellation goes on. A second one, on asyncio, stops
+    the running body and gives its job back.
+    """
+    from . import worker_async  # at its wall: a blocking worker needs no event loop
+
+    return await worker_async.run(Worker(q, **options))
+
+
+class Worker:
+    """One worker. `run` in the thread that is to run bodies; `drain` and `give_back` from anywhere, signal handlers
+    included.
+    """
+
+    def __init__(
+        self,
+        q: Any,
+        *,
+        root: Path | str | None = None,
+        registry: Mapping[str, Callable[..., Any]] | None = None,
+        once: bool = False,
+        poll: float = 0.05,
+        retries: int = 1,
+        stop: Callable[[], bool] | None = None,
+        allow_pickled: bool | None = None,
+        runtime_policy: str = "minor",
+        wait: float = 0.0,
+        worker_id: str | None = None,
+        on_stuck: Callable[[], None] | None = None,
+        grace_s: float = GRACE_S,
+        own_signals: bool = True,
+        may_pass: Callable[[DispatchError], bool] | None = None,
+    ) -> None:
+        """Options as in `run_worker`. `on_stuck` is called, in another thread, after a body that cannot be stopped was
+        reported; it is to end the process. `own_signals=False` leaves Ctrl-C to the caller. `may_pass` says of an error
+        whether to try again, more and more slowly, instead of raising it.
+        """
+        q = getattr(q, "sync", q)
+        plane = getattr(q, "plane", None)
+        if plane is None:
+            raise TypeError(
+                f"run_worker takes a Queue or a SyncQueue, got {type(q).__name__}; write run_worker(SyncQueue(name))"
+            )
+        check_policy(runtime_policy)
+        self.executed = 0
+        self._q, self._plane = q, plane
+        self._once, self._poll, self._retries, self._stop, self._wait = once, poll, retries, stop, wait
+        self.worker_id = worker_id or worker_name()
+        self._setup = Setup(
+            root=Path(root if root is not None else ".").expanduser().absolute(),
+            registry=registry,
+            allow_pickled=bool(getattr(plane, "local", True)) if allow_pickled is None else allow_pickled,
+            runtime_policy=runtime_policy,
+            plane=plane,
+        )
+        self._draining = False
+        self._wake = threading.Event()
+        self._ctrl_c = False
+        self._work: Work | None = None
+        self._source: Source | None = None
+        self._own_signals = own_signals
+        self._leave = on_stuck
+        self._may_pass = may_pass
+        self._pause_s = FIRST_PAUSE_S
+        self._interrupter = Interrupter(grace_s=grace_s, on_stuck=self._stuck if on_stuck else None)
+
+    # -- from anywhere
+
+    def drain(self) -> None:
+        """Finish the running job, take no other, and let `run` return."""
+        self._draining = True
+        self._interrupter.soon(self._drain_source)
+
+    def give_back(self) -> None:
+        """Drain, and stop the running body: its job is reported as interrupted and may run again."""
+        self.drain()
+        self._interrupter.interrupt_current("worker")
+
+    # -- the loop
+
+    def run(self) -> int:
+        """Run jobs until drained, stopped, or (`once`) after one; how many were run."""
+        source = self._source = self._open()
+        with self._interrupter, _CtrlC(self):
+            try:
+                self._loop(source)
+            finally:
+                source.close()
+        if self._ctrl_c:
+            raise KeyboardInterrupt
+        return self.executed
+
+    def _loop(self, source: Source) -> None:
+        until = time.monotonic() + self._wait if self._once else float("inf")
+        longest = self._poll if self._stop else PLANE_WAIT_S if isinstance(source, PlaneSource) else LONG_WAIT_S
+        while not self._draining and not (self._stop is not None and self._stop()):
+            left = until - time.monotonic()
+            work = self._next(source, max(0.0, min(left, longest)))
+            if work is not None:
+                self._run(source, work)
+                self.executed += 1
+            if self._once and (work is not None or left <= 0):
+                return
+
+    def _next(self, source: Source, wait_s: float) -> Work | None:
+        try:
+            work = source.next(wait_s)
+        except DispatchError as error:
+            if self._may_pass is None or self._draining or not self._may_pass(error):
+                raise
+            log.warning("%s; trying again in %g s", error, self._pause_s)
+            self._wake.wait(self._pause_s)
+            self._pause_s = min(self._pause_s * 2, LONGEST_PAUSE_S)
+            return None
+        self._pause_s = FIRST_PAUSE_S
+        return work
+
+    def _run(self, source: Source, work: Work) -> None:
+        interrupter = self._interrupter
+        serial = interrupter.start(work.timeout_s)
+        self._work = work
+        source.begin(work, lambda why: interrupter.interrupt(serial, why))
+        ending = execute(work, source.sink(work), self._setup, interrupter)
+        self._work = None
+        if ending.outcome != "succeeded":
+            log.info("invocation %s: %s (%s)", work.id, ending.outcome, (ending.error or {}).get("type"))
+        source.end(work, ending)
+
+    def _open(self) -> Source:
+        options: dict[str, Any] = {
+            "kind": self._q.kind,
+            "temperature": self._q.temperature,
+            "retries": self._retries,
+            "poll_s": self._poll,
+        }
+        own = getattr(self._plane, "source", None)
+        if own is not None:
+            source: Source = own(self._q.name, self.worker_id, once=self._once, **options)
+            return source
+        return PlaneSource(self._plane, self._q.name, self.worker_id, **options)
+
+    def _drain_source(self) -> None:
+        self._wake.set()
+        if self._source is not None:
+            self._source.drain()
+
+    def _stuck(self, why: str) -> None:
+        """A body cannot be stopped: say how it ended, then let the process go."""
+        work, source, leave = self._work, self._source, self._leave
+        if work is None or source is None or leave is None:
+            return
+        log.error("the body of invocation %s cannot be stopped (%s): this worker process is replaced", work.id, why)
+
+        def report() -> None:
+            try:
+                source.end(work, interrupted(work, why))
+                source.close()
+            except Exception:
+                log.exception("the ending of %s was not reported", work.id)
+
+        # The stuck thread may hold what the report needs: do not wait for ever.
+        reporter = threading.Thread(target=report, daemon=True)
+        reporter.start()
+        reporter.join(5.0)
+        leave()
+
+
+class _CtrlC:
+    """In a program's main thread, with Python's own handler in place: Ctrl-C gives the running job back."""
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+        self._mine = False
+
+    def __enter__(self) -> None:
+        if (
+            self._worker._own_signals
+            and threading.current_thread() is threading.main_thread()
+            and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        ):
+            signal.signal(signal.SIGINT, self._on_signal)
+            self._mine = True
+
+    def __exit__(self, *_: object) -> None:
+        if self._mine:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    def _on_signal(self, *_: object) -> None:
+        self._worker._ctrl_c = True
+        self._worker.give_back()
