@@ -14,18 +14,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from functools import lru_cache
-
-import h11
+from typing import TYPE_CHECKING
 
 from .errors import ConnectionLost, ProtocolViolation, Timeout
 from .response import Headers, Response
 from .target import Target
 
+if TYPE_CHECKING:
+    from .any_answer import AnyAnswer
+
 MAX_HEAD = 64 * 1024
 MAX_BODY = 64 * 1024 * 1024
-_MAX_INFORMATIONAL = 16
-_SLICE = 16 * 1024  # h11 checks its limit only when a head is incomplete, so heads reach it in slices
 
 HeaderItems = Mapping[str, str] | Iterable[tuple[str, str]]
 
@@ -85,12 +84,6 @@ def build_request(
     return f"{method} {target.prefix}{path} HTTP/1.1\r\n{host}{block}{framing}\r\n".encode("latin-1")
 
 
-@lru_cache(maxsize=32)
-def _request_event(method: str) -> h11.Request:
-    # h11 frames an answer by the request's method alone; the head that really left was written by build_request
-    return h11.Request(method=method, target="/", headers=[("host", "h")])
-
-
 class Exchange:
     """The answer to one request, as far as it has arrived.
 
@@ -98,22 +91,20 @@ class Exchange:
     """
 
     __slots__ = (
-        "_h11", "_informational", "_left", "_max_body", "_max_head", "_method", "_path", "_size", "_target",
-        "chunks", "complete", "headers", "reusable", "started", "status",
+        "_any", "_left", "_max_body", "_max_head", "_path", "_target",
+        "chunks", "complete", "headers", "method", "reusable", "started", "status",
     )  # fmt: skip
 
     def __init__(
         self, target: Target, method: str, path: str, *, max_body: int | None = MAX_BODY, max_head: int = MAX_HEAD
     ) -> None:
         self._target = target
-        self._method = method
+        self.method = method
         self._path = path
         self._max_body = max_body
         self._max_head = max_head
-        self._h11: h11.Connection | None = None
-        self._informational = 0
+        self._any: AnyAnswer | None = None
         self._left = 0
-        self._size = 0
         self.chunks: list[bytes] = []
         self.started = False
         self.status: int | None = None
@@ -139,15 +130,15 @@ class Exchange:
                 raise self.lost("closed the connection without answering")
             self.started = True
             if not data.startswith(b"HTTP/"[: len(data)]):
-                raise self._violation("is not HTTP; another kind of server listens there")
+                raise self.violation("is not HTTP; another kind of server listens there")
             if not self._receive_plain_head(data):
-                self._feed_h11(data)
-        elif self._h11 is None:
+                self._feed_any(data)
+        elif self._any is None:
             if not data:
                 raise self.lost(f"closed the connection {self._left} bytes before the end of its answer")
             self._receive_counted(data)
         else:
-            self._feed_h11(data)
+            self._feed_any(data)
 
     def take(self) -> list[bytes]:
         """The body chunks that have arrived since the last call. None is empty."""
@@ -166,7 +157,7 @@ class Exchange:
     def lost(self, what: str) -> ConnectionLost:
         """The error for a connection that ended now; `what` completes 'the server …'."""
         return ConnectionLost(
-            f"{self._method} {self.url}: the server {what}. If it was restarted, try again; else look at its log",
+            f"{self.method} {self.url}: the server {what}. If it was restarted, try again; else look at its log",
             url=self.url,
             sent_anything=True,
             received_anything=self.started,
@@ -175,7 +166,7 @@ class Exchange:
     def timed_out(self, what: str, seconds: float | None) -> Timeout:
         """The error for a wait of `seconds` that brought nothing; `what` completes 'the server …'."""
         return Timeout(
-            f"{self._method} {self.url}: the server {what} within {seconds or 0:g} s. Check its load or allow more",
+            f"{self.method} {self.url}: the server {what} within {seconds or 0:g} s. Check its load or allow more",
             url=self.url,
         )
 
@@ -183,7 +174,7 @@ class Exchange:
 
     def _receive_plain_head(self, data: bytes) -> bool:
         match = _PLAIN.match(data)
-        if match is None or self._method == "HEAD":
+        if match is None or self.method == "HEAD":
             return False
         end = match.end()
         status = int(match[1])
@@ -205,7 +196,7 @@ class Exchange:
         if length is None:
             return False
         self._left = int(length)
-        self._check_size(self._left)
+        self.check_size(self._left)
         self.status = status
         self.headers = Headers(raw)
         self._receive_counted(data[end:])
@@ -224,66 +215,20 @@ class Exchange:
 
     # -- everything else -----------------------------------------------------------------------------------------
 
-    def _feed_h11(self, data: bytes) -> None:
-        conn = self._h11
-        if conn is None:
-            conn = self._h11 = h11.Connection(h11.CLIENT, max_incomplete_event_size=self._max_head)
-            conn.send(_request_event(self._method))
-            conn.send(h11.EndOfMessage())
-        try:
-            if not data:
-                conn.receive_data(b"")
-                self._pump(conn)
-                return
-            start = 0
-            while start < len(data):
-                # small slices while a head may be growing, the rest at once when the body has begun
-                stop = start + _SLICE if self.status is None else len(data)
-                conn.receive_data(data[start:stop])
-                start = stop
-                self._pump(conn)
-        except h11.RemoteProtocolError as error:
-            if not data:
-                raise self.lost("closed the connection before the end of its answer") from None
-            hint = "its head is too large" if error.error_status_hint == 431 else str(error)
-            raise self._violation(f"is not a valid HTTP/1.1 answer ({hint})") from None
+    def _feed_any(self, data: bytes) -> None:
+        if self._any is None:
+            from .any_answer import AnyAnswer  # a wall: a command that asks our server one thing never needs h11
 
-    def _pump(self, conn: h11.Connection) -> None:
-        while not self.complete:
-            event = conn.next_event()
-            if event is h11.NEED_DATA:
-                return
-            if isinstance(event, h11.Data):
-                if event.data:
-                    self._size += len(event.data)
-                    self._check_size(self._size)
-                    self.chunks.append(bytes(event.data))
-            elif isinstance(event, h11.EndOfMessage):
-                self.complete = True
-            elif isinstance(event, h11.Response):
-                self._receive_head(event)
-            elif isinstance(event, h11.InformationalResponse) and event.status_code != 101:
-                self._informational += 1
-                if self._informational > _MAX_INFORMATIONAL:
-                    raise self._violation("announces itself without end (too many 1xx answers)")
-            else:  # PAUSED or 101: the peer switches to a protocol that nobody asked for
-                raise self._violation("switches to another protocol")
-        self.reusable = conn.states == {h11.CLIENT: h11.DONE, h11.SERVER: h11.DONE} and not conn.trailing_data[0]
+            self._any = AnyAnswer(self, max_head=self._max_head)
+        self._any.feed(data)
 
-    def _receive_head(self, event: h11.Response) -> None:
-        names = [name for name, _ in event.headers]
-        if b"content-length" in names and b"transfer-encoding" in names:
-            raise self._violation("states its length in two ways (Content-Length and Transfer-Encoding)")
-        self.status = event.status_code
-        self.headers = Headers(list(event.headers))
-        if b"content-length" in names and self._method != "HEAD" and event.status_code not in (204, 304):
-            self._check_size(int(dict(event.headers)[b"content-length"]))
-
-    def _check_size(self, size: int) -> None:
+    def check_size(self, size: int) -> None:
+        """ProtocolViolation when a body of `size` bytes is more than is allowed."""
         if self._max_body is not None and size > self._max_body:
-            raise self._violation(f"is larger than the {self._max_body} bytes allowed; stream it to a file instead")
+            raise self.violation(f"is larger than the {self._max_body} bytes allowed; stream it to a file instead")
 
-    def _violation(self, what: str) -> ProtocolViolation:
+    def violation(self, what: str) -> ProtocolViolation:
+        """The error for an answer that is refused; `what` completes 'the answer …'."""
         return ProtocolViolation(
-            f"{self._method} {self.url}: the answer {what}. Check that this URL is a Lakeshore server", url=self.url
+            f"{self.method} {self.url}: the answer {what}. Check that this URL is a Lakeshore server", url=self.url
         )

@@ -70,7 +70,7 @@ def test_back_off_is_jittered_below_a_ceiling_that_doubles_up_to_the_cap() -> No
 @pytest.mark.parametrize(
     ("module", "absent"),
     [
-        ("blocking", ("trio", "asyncio", "httpx", "ssl", "msgpack")),
+        ("blocking", ("trio", "asyncio", "httpx", "ssl", "msgpack", "h11")),
         ("aio", ("trio", "httpx", "msgpack")),
         ("trio_", ("asyncio", "httpx", "msgpack")),
         ("current", ("trio", "asyncio", "httpx", "ssl")),
