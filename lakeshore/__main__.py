@@ -143,7 +143,7 @@ def enter_archive(archive):  # type: (str) -> None
     from lakeshore import _self, _vendored  # wall: they come from the unpacked tree
 
     _self.started_from(archive)
-    _vendored.extend_path(first=True, lock=lock if lock >= 0 else None)
+    _vendored.extend_path(first=True, lock=lock)
 
 
 def put_first(root, instead_of):  # type: (str, str) -> None

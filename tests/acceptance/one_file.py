@@ -1,0 +1,40 @@
+"""How the acceptance tests build the one file, and where they may run it from."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from lakeshore.__main__ import unsafe_above
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def build(output: Path, *arguments: str, checkout: Path = ROOT, **environment: str) -> None:
+    """Run the build as a contributor does."""
+    command = [sys.executable, str(checkout / "build_pyz.py"), "--output", str(output), *arguments]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, env={**os.environ, **environment})
+    assert done.returncode == 0, done.stderr
+
+
+def copy_checkout(place: Path) -> Path:
+    """What a build reads, elsewhere: the sources, the lock and the wheels that are kept."""
+    for name in ("lakeshore", "dreamlake", "requirements", "build/wheels"):
+        shutil.copytree(ROOT / name, place / name, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "build_pyz.py", place)
+    return place
+
+
+def trusted_parent() -> Path | None:
+    """A directory that only we can write, all the way up; pytest's own are below a world-writable one."""
+    for place in (ROOT / "build", Path.home() / ".cache"):
+        try:
+            place.mkdir(mode=0o755, parents=True, exist_ok=True)
+            if not unsafe_above(f"{place.resolve()}/x"):
+                return place.resolve()
+        except OSError:
+            continue
+    return None
