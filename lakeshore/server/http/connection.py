@@ -60,6 +60,7 @@ class Connection:
     __slots__ = (
         "_answering",
         "_awaiting_chunk",
+        "_cut",
         "_expired",
         "_phase",
         "_scope",
@@ -86,6 +87,7 @@ class Connection:
         self._awaiting_chunk = False
         self._streaming = False
         self._watched: Request | None = None
+        self._cut = False  # the peer has more of a body to send than we want to read
         self._skip = 0  # bytes of an unread body before the next head
 
     # --- for the server ----------------------------------------------------------------------------------------
@@ -181,7 +183,7 @@ class Connection:
                 await self._linger()
                 return
             if not await self._exchange(head):
-                if self.buffered or has_unread_input(self._transport.sock):
+                if self._cut or self.buffered or has_unread_input(self._transport.sock):
                     await self._linger()
                 return
 
@@ -277,6 +279,7 @@ class Connection:
             return True
         rest = body.discardable
         if rest is None or rest > self._service.limits.max_discard:
+            self._cut = True
             return False
         self._skip = rest
         return True
