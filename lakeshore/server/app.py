@@ -1,0 +1,108 @@
+"""What the routes work with: the services of one server, and the streams that end when it goes down."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import msgpack
+import trio
+
+from ..plane.database import connect_reader
+from ..plane.frames import Rows
+from ..wire.names import Ulids
+from .auth import Caller, Gate
+from .blobs import BlobStore
+from .dispatcher import Dispatcher
+from .http import ClientGone, HttpError
+from .http.server import HttpServer
+from .records import Records
+
+T = TypeVar("T")
+
+
+def _milliseconds() -> int:
+    return time.time_ns() // 1_000_000
+
+
+class PageReader:
+    """Reads that may look at many rows: on a connection and a thread of their own, one at a time."""
+
+    def __init__(self, path: str) -> None:
+        self._conn = connect_reader(path)
+        self._limiter = trio.CapacityLimiter(1)
+
+    async def run(self, read: Callable[[Rows], T]) -> T:
+        """`read(rows)` in the thread."""
+        return await trio.to_thread.run_sync(read, self._rows, limiter=self._limiter)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._conn.close()
+
+    def _rows(self, statement: str, values: dict[str, Any]) -> list[tuple[Any, ...]]:
+        return self._conn.execute(statement, values).fetchall()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class App:
+    """One server's parts. `http` is put in once the router that needs the app exists."""
+
+    dispatcher: Dispatcher
+    records: Records
+    gate: Gate
+    blobs: BlobStore
+    pages: PageReader
+    lease_s: float
+    started_at: float
+    version: str
+    ids: Ulids = field(default_factory=lambda: Ulids(_milliseconds, os.urandom))
+    http: list[HttpServer] = field(default_factory=list)
+    _streams: set[trio.CancelScope] = field(default_factory=set)
+
+    async def need_namespace(self, caller: Caller, *, creates: bool) -> None:
+        """The caller's namespace exists from here on. HttpError 404; in open mode `creates` makes it."""
+        if self.records.namespace(caller.ns) is not None:
+            return
+        if creates and caller.mode == "open":
+            await self.records.ensure_namespace(caller.ns)
+            return
+        raise HttpError(
+            404,
+            f"unknown namespace {caller.ns!r}",
+            field="namespace",
+            hint=f"create it: lakeshore admin namespace create {caller.ns}",
+        )
+
+    async def until_down(self, pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+        """The pieces of a live stream. It breaks off when the server goes down, so that its reader comes back."""
+        try:
+            while True:
+                with trio.CancelScope() as scope:
+                    self._streams.add(scope)
+                    try:
+                        piece = await anext(pieces, None)
+                    finally:
+                        self._streams.discard(scope)
+                if scope.cancelled_caught:
+                    raise ClientGone
+                if piece is None:
+                    return
+                yield piece
+        finally:
+            closing = getattr(pieces, "aclose", None)
+            if closing is not None:
+                await closing()
+
+    def break_streams(self) -> None:
+        """The server goes down."""
+        for scope in tuple(self._streams):
+            scope.cancel()
+
+
+def unpacked(data: bytes | None) -> Any:
+    """A stored map that the plane keeps packed."""
+    return msgpack.unpackb(data, strict_map_key=False) if data else None

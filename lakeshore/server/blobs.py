@@ -1,0 +1,284 @@
+"""Payloads in files: their keys, their signed URLs, and writing them once.
+
+A key is `payloads/<namespace>/<YYYY>/<MM>/<DD>/<job>/<kind>[.<sha256…16>]`, made here; the part of the digest is there
+when whoever asked named it, so that a second attempt's other result is another file. A URL is signed over method, key,
+size, sha256, type and expiry with a key derived from the secrets key: it is the credential of that one transfer, and
+neither namespace nor root can be left by it. A blob is created and never replaced: the same content again is fine,
+other content is a conflict.
+Reference: get-started/payloads; S-252…S-261, S-771.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import hmac
+import os
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+from urllib.parse import quote, urlencode
+
+import trio
+
+from ..plane.blobs import Blobs
+from ..plane.contract import INLINE_BYTES, BlobRef, Payload, SyncFailed
+from ..wire.messages import MAX_PAYLOAD_BYTES
+from .http import HttpError
+from .http.messages import BodyChunks
+
+URL_TTL_S: Final = 900.0
+BUCKET: Final = "local"
+_PREFIX: Final = "payloads/"
+_SEGMENT: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_SHA256: Final = re.compile(r"[0-9a-f]{64}")
+_WRITE_AT_ONCE: Final = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grant:
+    """What a signed URL allows: one method on one key until `expires` (Unix seconds)."""
+
+    method: str
+    key: str
+    expires: int
+    size: int | None = None
+    sha256: str | None = None
+    content_type: str | None = None
+
+    def query(self) -> dict[str, str]:
+        """The fields that travel in the query, without the signature."""
+        fields: dict[str, str] = {"op": "put" if self.method == "PUT" else "get", "expires": str(self.expires)}
+        if self.size is not None:
+            fields["size"] = str(self.size)
+        if self.sha256 is not None:
+            fields["sha256"] = self.sha256
+        if self.content_type is not None:
+            fields["type"] = self.content_type
+        return fields
+
+
+class BlobStore:
+    """The blob directory of a plane, for payloads that travel beside a call."""
+
+    def __init__(self, blobs: Blobs, key: bytes, *, now: Callable[[], float] = time.time) -> None:
+        assert blobs.root is not None, "a server's plane is on disk"
+        self.blobs = blobs
+        self.root: Path = blobs.root
+        self._key = key
+        self._now = now
+        self._parts = 0
+
+    # --- keys
+
+    def new_key(self, ns: str, job_id: str, kind: str, sha256: str | None) -> str:
+        """The key of an upload. HttpError 422 for a name that cannot be in a key."""
+        for field, value in (("jobId", job_id), ("kind", kind)):
+            if not _SEGMENT.fullmatch(value):
+                raise HttpError(422, f"{field}: use 1 to 100 letters, digits, '.', '_' and '-'", field=field)
+        day = datetime.fromtimestamp(self._now(), UTC).strftime("%Y/%m/%d")
+        tail = "" if sha256 is None else f".{sha256[:16]}"
+        return f"{_PREFIX}{ns}/{day}/{job_id}/{kind}{tail}"
+
+    def check_key(self, ns: str, key: str, field: str) -> Path:
+        """The file of a key of this namespace. HttpError 403 for another's, 422 for what is no key."""
+        if not key.startswith(f"{_PREFIX}{ns}/"):
+            status = 403 if key.startswith(_PREFIX) else 422
+            raise HttpError(status, f"{field}: the key must begin with {_PREFIX}{ns}/", field=field)
+        try:
+            return self.blobs.path(key)
+        except ValueError as error:
+            raise HttpError(422, f"{field}: not a payload key", field=field) from error
+
+    # --- signed URLs
+
+    def sign(
+        self,
+        method: str,
+        key: str,
+        *,
+        size: int | None = None,
+        sha256: str | None = None,
+        content_type: str | None = None,
+    ) -> tuple[str, int]:
+        """A relative URL and when it ends (Unix seconds)."""
+        grant = Grant(
+            method=method,
+            key=key,
+            expires=int(self._now() + URL_TTL_S),
+            size=size,
+            sha256=sha256,
+            content_type=content_type,
+        )
+        query = urlencode({**grant.query(), "sig": self._signature(grant)})
+        return f"/v1/blobs/{quote(key)}?{query}", grant.expires
+
+    def verify(self, method: str, key: str, query: dict[str, str]) -> Grant:
+        """What a URL allows. HttpError 403."""
+        try:
+            grant = Grant(
+                method=method,
+                key=key,
+                expires=int(query.get("expires", "")),
+                size=int(query["size"]) if "size" in query else None,
+                sha256=query.get("sha256"),
+                content_type=query.get("type"),
+            )
+        except ValueError as error:
+            raise HttpError(403, "bad signature", hint="ask for a URL: payloads/presign") from error
+        given = query.get("sig", "").encode("utf-8", "replace")
+        if not hmac.compare_digest(given, self._signature(grant).encode()):
+            raise HttpError(403, "bad signature", hint="ask for a URL: payloads/presign")
+        if grant.expires < self._now():
+            raise HttpError(403, "the URL has expired", hint="ask for a new one: payloads/presign")
+        return grant
+
+    def _signature(self, grant: Grant) -> str:
+        fields = grant.query()
+        text = "\n".join((grant.method, grant.key, *(f"{name}={fields[name]}" for name in sorted(fields))))
+        return hmac.digest(self._key, text.encode(), "sha256").hex()
+
+    # --- files
+
+    async def receive(self, grant: Grant, chunks: BodyChunks) -> tuple[BlobRef, bool]:
+        """Write an upload; its reference, and whether it is new. HttpError 409, 413, 422, 507."""
+        path = self.blobs.path(grant.key)
+        self._parts += 1
+        partial = path.with_name(f".{path.name[:100]}.{os.getpid()}.{self._parts}.upload")
+        digest = hashlib.sha256()
+        size = 0
+        try:
+            file = await trio.to_thread.run_sync(_open_partial, partial)
+            try:
+                pending: list[bytes] = []
+                held = 0
+                async for chunk in chunks:
+                    size += len(chunk)
+                    if grant.size is not None and size > grant.size:
+                        raise HttpError(422, f"size: {grant.size} bytes were announced, more came", field="size")
+                    pending.append(chunk)
+                    held += len(chunk)
+                    if held >= _WRITE_AT_ONCE:
+                        await trio.to_thread.run_sync(_append, file, pending, digest)
+                        pending, held = [], 0
+                await trio.to_thread.run_sync(_append, file, pending, digest)
+                if grant.size is not None and size != grant.size:
+                    raise HttpError(422, f"size: {grant.size} bytes were announced, {size} came", field="size")
+                sha256 = digest.hexdigest()
+                if grant.sha256 is not None and sha256 != grant.sha256:
+                    raise HttpError(422, "sha256: the content has another digest than was announced", field="sha256")
+                await trio.to_thread.run_sync(_sync, file)
+            finally:
+                os.close(file)
+            with trio.CancelScope(shield=True):
+                new = await trio.to_thread.run_sync(_publish, partial, path, size, sha256)
+        except OSError as error:
+            raise HttpError(507, f"the payload could not be stored: {error.strerror or error}") from error
+        finally:
+            with contextlib.suppress(OSError):
+                partial.unlink()
+        if new is None:
+            raise HttpError(409, "the key holds other content already", field="key", hint="presign another upload")
+        return BlobRef(key=grant.key, size=size, sha256=sha256), new
+
+    async def keep(self, ns: str, invocation_id: str, kind: str, data: bytes) -> Payload:
+        """`data` itself when it is small, else the reference of the file that now holds it. HttpError 413, 507."""
+        if len(data) < INLINE_BYTES:
+            return data
+        if len(data) > MAX_PAYLOAD_BYTES:
+            raise too_large(len(data))
+        return await trio.to_thread.run_sync(self._keep, ns, invocation_id, kind, data)
+
+    def _keep(self, ns: str, invocation_id: str, kind: str, data: bytes) -> BlobRef:
+        digest = hashlib.sha256(data).hexdigest()
+        key = f"{_PREFIX}{ns}/inline/{digest[:2]}/x{invocation_id}.{digest[:16]}.{kind}"
+        path = self.blobs.path(key)
+        if path.exists() and path.stat().st_size == len(data):
+            return BlobRef(key=key, size=len(data), sha256=digest)
+        try:
+            return self.blobs.put(key, (data,))
+        except OSError as error:
+            raise HttpError(507, f"the payload could not be stored: {error.strerror or error}") from error
+
+    async def check(self, ns: str, key: str, size: int, sha256: str | None, field: str) -> BlobRef:
+        """A reference that a caller sent: its key is this namespace's, the blob is there and is what it says.
+
+        HttpError 403, 413, 422.
+        """
+        path = self.check_key(ns, key, f"{field}.key")
+        if size > MAX_PAYLOAD_BYTES:
+            raise too_large(size)
+        if sha256 is not None and not _SHA256.fullmatch(sha256):
+            raise HttpError(422, f"{field}.sha256: must be 64 hex digits", field=f"{field}.sha256")
+        try:
+            there, digest = await trio.to_thread.run_sync(_measure, path)
+        except FileNotFoundError:
+            raise HttpError(
+                422, f"{field}.key: no such payload", field=f"{field}.key", hint="upload it first"
+            ) from None
+        if there != size:
+            raise HttpError(422, f"{field}.size: the payload has {there} bytes", field=f"{field}.size")
+        if sha256 is not None and digest != sha256:
+            raise HttpError(422, f"{field}.sha256: the payload has another digest", field=f"{field}.sha256")
+        return BlobRef(key=key, size=size, sha256=digest)
+
+
+def too_large(size: int) -> HttpError:
+    """413 for a payload over the cap."""
+    return HttpError(
+        413,
+        f"a payload of {size} bytes is over the limit of {MAX_PAYLOAD_BYTES} bytes (100 MiB)",
+        hint="put the data into a storage and pass its address",
+        limit=MAX_PAYLOAD_BYTES,
+    )
+
+
+def valid_sha256(text: str) -> bool:
+    """Whether it is a digest in lower-case hex."""
+    return _SHA256.fullmatch(text) is not None
+
+
+def _open_partial(path: Path) -> int:
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+
+
+def _append(fd: int, chunks: list[bytes], digest: hashlib._Hash) -> None:
+    for chunk in chunks:
+        digest.update(chunk)
+        view = memoryview(chunk)
+        while view:
+            view = view[os.write(fd, view) :]
+
+
+def _sync(fd: int) -> None:
+    try:
+        os.fsync(fd)
+    except OSError as error:
+        raise SyncFailed(f"syncing a payload failed: {error}") from error
+
+
+def _publish(partial: Path, path: Path, size: int, sha256: str) -> bool | None:
+    """True when the name is new, False when it holds the same already, None when it holds something else."""
+    try:
+        os.link(partial, path)
+    except FileExistsError:
+        return False if _measure(path) == (size, sha256) else None
+    directory = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
+    return True
+
+
+def _measure(path: Path) -> tuple[int, str]:
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while data := file.read(_WRITE_AT_ONCE):
+            digest.update(data)
+        return file.tell(), digest.hexdigest()

@@ -1,0 +1,7 @@
+"""What the server knows besides invocations: namespaces, tokens, the workers that said hello."""
+
+from __future__ import annotations
+
+from .store import NamespaceRow, Records, RecordsError, Scope, Taken, TokenRow, WorkerRow
+
+__all__ = ["NamespaceRow", "Records", "RecordsError", "Scope", "Taken", "TokenRow", "WorkerRow"]

@@ -1,0 +1,337 @@
+"""Namespaces, tokens and workers: rows in a small SQLite file, all of them also in memory.
+
+Reads never touch SQL, so authenticating a hot request costs a dictionary look-up. Writes are rare: each is its own
+synced transaction, made in a thread under one lock, and the memory changes only after it. Tokens are kept as sha256 in
+hex and the first 8 characters; the plaintext leaves `mint_token` once. `lastUsedAt` is noted in memory and written down
+now and then.
+Reference: api/auth-and-secrets, "Token CRUD" and "Organizations".
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+import secrets
+import sqlite3
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import trio
+
+from ...wire.names import Ulids
+from .statements import SQL
+
+Scope = Literal["full", "submit", "worker", "daemon"]
+SCOPES: Final = ("full", "submit", "worker", "daemon")
+DEFAULT_NAMESPACE: Final = "default"
+SCHEMA_VERSION: Final = 1
+_PREFIX: Final = 8
+
+
+class RecordsError(Exception):
+    """The records cannot be opened; the message says why and what to do."""
+
+
+class Taken(Exception):
+    """The name is in use already."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamespaceRow:
+    """A namespace; those with the same org that is not None are siblings."""
+
+    name: str
+    org: str | None
+    created_at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenRow:
+    """A token's metadata. `worker` binds a daemon's token to one worker id."""
+
+    id: str
+    ns: str
+    name: str
+    hash: str
+    prefix: str
+    scope: str
+    worker: str | None
+    created_at: float
+    last_used_at: float | None = None
+    revoked_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerRow:
+    """A worker that said hello. `lanes` are its queue memberships, `info` JSON of what it told of itself."""
+
+    ns: str
+    id: str
+    machine_id: str
+    label: str
+    lanes: tuple[str, ...]
+    info: str
+    hello_at: float
+
+
+class Records:
+    """All records of one server. `now` is Unix time in seconds."""
+
+    def __init__(self, path: Path, *, now: Callable[[], float] = time.time) -> None:
+        self._now = now
+        self._conn = _open(path)
+        self._lock = trio.Lock()
+        self._ids = Ulids(lambda: int(now() * 1000), os.urandom)
+        self._namespaces: dict[str, NamespaceRow] = {
+            name: NamespaceRow(name=name, org=org, created_at=at)
+            for name, org, at in self._conn.execute(SQL.namespaces).fetchall()
+        }
+        self._tokens: dict[str, TokenRow] = {}
+        for row in self._conn.execute(SQL.tokens).fetchall():
+            token = TokenRow(**dict(zip(TokenRow.__dataclass_fields__, row, strict=True)))
+            self._tokens[token.hash] = token
+        self._workers: dict[tuple[str, str], WorkerRow] = {}
+        for ns, id_, machine, label, lanes, info, at in self._conn.execute(SQL.workers).fetchall():
+            self._workers[ns, id_] = WorkerRow(
+                ns=ns, id=id_, machine_id=machine, label=label, lanes=_split(lanes), info=info, hello_at=at
+            )
+        self._used: dict[str, float] = {}
+        self.version = 0
+        """Rises with every change of a namespace or token: what was derived from them is then out of date."""
+        if DEFAULT_NAMESPACE not in self._namespaces:
+            self._write(((SQL.add_namespace, {"name": DEFAULT_NAMESPACE, "org": None, "now": now()}),))
+            self._namespaces[DEFAULT_NAMESPACE] = NamespaceRow(name=DEFAULT_NAMESPACE, org=None, created_at=now())
+
+    def close(self) -> None:
+        """Write down the last uses, then close the file."""
+        self._write(self._uses())
+        self._conn.close()
+
+    # --- namespaces
+
+    def namespace(self, name: str) -> NamespaceRow | None:
+        """One namespace."""
+        return self._namespaces.get(name)
+
+    def namespaces(self) -> list[NamespaceRow]:
+        """Every namespace, by name."""
+        return [self._namespaces[name] for name in sorted(self._namespaces)]
+
+    def siblings(self, a: str, b: str) -> bool:
+        """Whether two different namespaces share an org."""
+        one, other = self._namespaces.get(a), self._namespaces.get(b)
+        return one is not None and other is not None and one.org is not None and one.org == other.org
+
+    async def add_namespace(self, name: str, org: str | None) -> NamespaceRow:
+        """Create one. Raises Taken."""
+        async with self._lock:
+            if name in self._namespaces:
+                raise Taken(f"namespace {name!r} exists already")
+            row = NamespaceRow(name=name, org=org, created_at=self._now())
+            await self._in_thread(((SQL.add_namespace, {"name": name, "org": org, "now": row.created_at}),))
+            self._namespaces[name] = row
+            self.version += 1
+            return row
+
+    async def ensure_namespace(self, name: str) -> None:
+        """Create it unless it exists."""
+        try:
+            await self.add_namespace(name, None)
+        except Taken:
+            return
+
+    async def set_org(self, name: str, org: str | None) -> NamespaceRow | None:
+        """Set or clear the org; the row, or None when there is none."""
+        async with self._lock:
+            row = self._namespaces.get(name)
+            if row is None:
+                return None
+            await self._in_thread(((SQL.set_org, {"name": name, "org": org}),))
+            row = self._namespaces[name] = replace(row, org=org)
+            self.version += 1
+            return row
+
+    async def drop_namespace(self, name: str) -> bool:
+        """Forget a namespace with its tokens and workers. False when there is none."""
+        async with self._lock:
+            if name not in self._namespaces:
+                return False
+            await self._in_thread(
+                (
+                    (SQL.drop_tokens_of, {"ns": name}),
+                    (SQL.drop_workers_of, {"ns": name}),
+                    (SQL.drop_namespace, {"name": name}),
+                )
+            )
+            del self._namespaces[name]
+            self._tokens = {key: token for key, token in self._tokens.items() if token.ns != name}
+            self._workers = {key: worker for key, worker in self._workers.items() if key[0] != name}
+            self.version += 1
+            return True
+
+    # --- tokens
+
+    def token_of(self, plaintext: str) -> TokenRow | None:
+        """The row of a bearer. Looked up by its hash, so the time taken tells nothing of a token's characters."""
+        return self._tokens.get(hashlib.sha256(plaintext.encode("utf-8", "surrogateescape")).hexdigest())
+
+    def tokens(self, ns: str) -> list[TokenRow]:
+        """A namespace's tokens, revoked ones too, oldest first."""
+        return sorted((self._fresh(token) for token in self._tokens.values() if token.ns == ns), key=lambda t: t.id)
+
+    async def mint_token(
+        self, ns: str, name: str, scope: str, *, worker: str | None = None, actor: str
+    ) -> tuple[TokenRow, str]:
+        """A new token and its plaintext, which nothing keeps. Raises Taken."""
+        plaintext = "dlk_" + base64.urlsafe_b64encode(secrets.token_bytes(32)).rstrip(b"=").decode()
+        async with self._lock:
+            if any(token.ns == ns and token.name == name for token in self._tokens.values()):
+                raise Taken(f"namespace {ns!r} has a token named {name!r} already")
+            row = TokenRow(
+                id=self._ids.new(),
+                ns=ns,
+                name=name,
+                hash=hashlib.sha256(plaintext.encode()).hexdigest(),
+                prefix=plaintext[:_PREFIX],
+                scope=scope,
+                worker=worker,
+                created_at=self._now(),
+            )
+            values = {
+                "id": row.id,
+                "ns": ns,
+                "name": name,
+                "hash": row.hash,
+                "prefix": row.prefix,
+                "scope": scope,
+                "worker": worker,
+                "now": row.created_at,
+            }
+            await self._in_thread(((SQL.add_token, values), self._note(actor, ns, "token.mint", name)))
+            self._tokens[row.hash] = row
+            self.version += 1
+            return row, plaintext
+
+    async def revoke_token(self, ns: str, token_id: str, *, actor: str) -> TokenRow | None:
+        """Revoke for good; again is a no-op. None when the namespace has no such token."""
+        async with self._lock:
+            row = next((t for t in self._tokens.values() if t.id == token_id and t.ns == ns), None)
+            if row is None:
+                return None
+            if row.revoked_at is None:
+                now = self._now()
+                await self._in_thread(
+                    ((SQL.revoke_token, {"id": token_id, "now": now}), self._note(actor, ns, "token.revoke", row.name))
+                )
+                row = self._tokens[row.hash] = replace(row, revoked_at=now)
+                self.version += 1
+            return self._fresh(row)
+
+    def used(self, token_id: str) -> None:
+        """The token was just used."""
+        self._used[token_id] = self._now()
+
+    def last_used(self, row: TokenRow) -> float | None:
+        """When the token was last used, Unix seconds."""
+        return self._used.get(row.id, row.last_used_at)
+
+    async def write_uses(self) -> None:
+        """Write down when tokens were last used."""
+        uses = self._uses()
+        if uses:
+            async with self._lock:
+                await self._in_thread(uses)
+
+    # --- workers
+
+    def worker(self, ns: str, worker_id: str) -> WorkerRow | None:
+        """A worker that said hello."""
+        return self._workers.get((ns, worker_id))
+
+    async def put_worker(
+        self, ns: str, worker_id: str, *, machine_id: str, label: str, lanes: Sequence[str], info: str
+    ) -> None:
+        """Remember what a hello said."""
+        async with self._lock:
+            row = WorkerRow(
+                ns=ns,
+                id=worker_id,
+                machine_id=machine_id,
+                label=label,
+                lanes=tuple(lanes),
+                info=info,
+                hello_at=self._now(),
+            )
+            values = {
+                "ns": ns,
+                "id": worker_id,
+                "machine_id": machine_id,
+                "label": label,
+                "lanes": "\n".join(lanes),
+                "info": info,
+                "now": row.hello_at,
+            }
+            await self._in_thread(((SQL.put_worker, values),))
+            self._workers[ns, worker_id] = row
+
+    # --- inside
+
+    def _fresh(self, row: TokenRow) -> TokenRow:
+        at = self.last_used(row)
+        return row if at == row.last_used_at else replace(row, last_used_at=at)
+
+    def _uses(self) -> list[tuple[str, Mapping[str, Any]]]:
+        return [(SQL.touch_token, {"id": id_, "at": at}) for id_, at in self._used.items()]
+
+    def _note(self, actor: str, ns: str, action: str, subject: str) -> tuple[str, Mapping[str, Any]]:
+        return SQL.note, {"now": self._now(), "actor": actor, "ns": ns, "action": action, "subject": subject}
+
+    async def _in_thread(self, statements: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
+        with trio.CancelScope(shield=True):  # memory and file change together, or neither does
+            await trio.to_thread.run_sync(self._write, statements)
+
+    def _write(self, statements: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
+        self._conn.execute("BEGIN IMMEDIATE")
+        try:
+            for statement, values in statements:
+                self._conn.execute(statement, values)
+            self._conn.execute("COMMIT")
+        except BaseException:
+            if self._conn.in_transaction:
+                self._conn.execute("ROLLBACK")
+            raise
+
+
+def _split(lanes: str) -> tuple[str, ...]:
+    return tuple(lanes.split("\n")) if lanes else ()
+
+
+def _open(path: Path) -> sqlite3.Connection:
+    try:
+        conn = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=10.0)
+        path.chmod(0o600)
+        conn.execute("PRAGMA journal_mode = WAL")
+        conn.execute("PRAGMA synchronous = FULL")
+        conn.execute("PRAGMA fullfsync = 1")
+        version = conn.execute("PRAGMA user_version").fetchone()[0]
+        if version > SCHEMA_VERSION:
+            raise RecordsError(
+                f"{path} was written by a newer Lakeshore (schema {version}, this one knows {SCHEMA_VERSION}); "
+                "upgrade lakeshore"
+            )
+        if version == 0:
+            conn.execute("BEGIN IMMEDIATE")
+            for statement in SQL.schema.split(";"):
+                if statement.strip():
+                    conn.execute(statement)
+            conn.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+            conn.execute("COMMIT")
+    except (sqlite3.Error, OSError) as error:
+        raise RecordsError(
+            f"cannot open {path}: {error}; check that it is writable by you, or restore it from a backup"
+        ) from error
+    return conn

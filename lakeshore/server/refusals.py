@@ -1,0 +1,68 @@
+"""What a plane refuses, as statuses. Every refusal a caller can meet is in this table."""
+
+from __future__ import annotations
+
+from ..plane.contract import (
+    Conflict,
+    Gap,
+    IllegalTransition,
+    NotHeld,
+    PlaneError,
+    PlaneFull,
+    Purged,
+    QueueFull,
+    QueueNotActive,
+    Refused,
+    Superseded,
+    UnknownInvocation,
+)
+from ..wire.errors import NameError_
+from .http import HttpError
+
+RETRY_AFTER_S = 1.0
+
+
+def refusal_of(error: Exception) -> HttpError:
+    """The answer to an exception of the plane, or of a name's check. What is neither is raised again."""
+    match error:
+        case HttpError():
+            return error
+        case NameError_():
+            return HttpError(422, str(error), field=error.field)
+        case Purged():
+            return HttpError(409, "purged", hint=str(error))
+        case Conflict():
+            return HttpError(409, "conflict", field="invocation_id", hint=str(error))
+        case UnknownInvocation():
+            return HttpError(404, str(error))
+        case NotHeld():
+            return HttpError(409, "stale", hint=str(error))
+        case Gap():
+            return HttpError(409, "gap", hint=str(error), expected=error.expected)
+        case Superseded():
+            return HttpError(409, "superseded", hint=str(error))
+        case QueueNotActive():
+            return HttpError(409, "queue not active", hint=str(error), queue=error.queue, state=error.state)
+        case QueueFull():
+            return HttpError(
+                429,
+                "queue full",
+                hint=str(error),
+                headers=(("retry-after", str(int(RETRY_AFTER_S))),),
+                queue=error.queue,
+                max_depth=error.max_depth,
+                retry_after_s=RETRY_AFTER_S,
+            )
+        case IllegalTransition() | Refused():
+            return HttpError(409, str(error))
+        case PlaneFull():
+            return HttpError(507, str(error))
+        case PlaneError():
+            return HttpError(503, str(error), hint="the server's log has the details; the request may be tried again")
+    raise error
+
+
+def as_result(error: Exception) -> dict[str, object]:
+    """The same for one item of a batch."""
+    refused = refusal_of(error)
+    return {"status": refused.status, **refused.as_body()}

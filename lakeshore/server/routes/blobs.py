@@ -1,0 +1,100 @@
+"""Uploads and downloads by signed URL: the signature is the credential of that one transfer.
+
+What comes out is never a page of ours: an attachment, not sniffed, in a sandbox.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Final
+
+import trio
+
+from ...wire.messages import MAX_PAYLOAD_BYTES, OCTETS
+from ..app import App
+from ..http import HttpError, Request, Response, StreamResponse
+from ..render import answer
+
+_PIECE: Final = 256 * 1024
+_RANGE: Final = re.compile(r"bytes=(\d*)-(\d*)")
+_SAFE: Final = (
+    ("content-type", OCTETS),
+    ("content-disposition", "attachment"),
+    ("x-content-type-options", "nosniff"),
+    ("content-security-policy", "sandbox"),
+    ("accept-ranges", "bytes"),
+    ("cache-control", "private, no-store"),
+)
+
+
+async def put(app: App, request: Request) -> Response:
+    """PUT /v1/blobs/<key>?<signature>: create it; the same content again is fine."""
+    grant = app.blobs.verify("PUT", request.params["key"], request.query)
+    announced = request.header("content-length")
+    if announced is not None and grant.size is not None and int(announced) != grant.size:
+        raise HttpError(422, f"size: {grant.size} bytes were announced, Content-Length is {announced}", field="size")
+    limit = MAX_PAYLOAD_BYTES if grant.size is None else grant.size + 1
+    ref, new = await app.blobs.receive(grant, request.stream(limit))
+    body = {"key": ref.key, "size": ref.size, "sha256": ref.sha256}
+    return answer(request, body, status=201 if new else 200)
+
+
+async def get(app: App, request: Request) -> Response | StreamResponse:
+    """GET /v1/blobs/<key>?<signature>: the whole blob, or one range of it."""
+    grant = app.blobs.verify("GET", request.params["key"], request.query)
+    path = app.blobs.blobs.path(grant.key)
+    try:
+        fd = await trio.to_thread.run_sync(_open, path)
+    except (FileNotFoundError, IsADirectoryError) as error:
+        raise HttpError(404, "no such payload", field="key") from error
+    try:
+        size = os.fstat(fd).st_size
+        start, end, partial = _range(request.header("range"), size)
+        headers = (*_SAFE, ("etag", f'"{grant.sha256}"')) if grant.sha256 is not None else _SAFE
+        if partial:
+            headers = (*headers, ("content-range", f"bytes {start}-{end - 1}/{size}"))
+        status = 206 if partial else 200
+    except BaseException:
+        os.close(fd)
+        raise
+    if request.method == "HEAD":
+        os.close(fd)
+        return StreamResponse(status=status, headers=headers, chunks=_pieces(-1, end, end), content_length=end - start)
+    return StreamResponse(status=status, headers=headers, chunks=_pieces(fd, start, end), content_length=end - start)
+
+
+def _range(header: str | None, size: int) -> tuple[int, int, bool]:
+    """(start, end, whether it is a part). What is no single byte range means the whole (RFC 9110)."""
+    match = None if header is None else _RANGE.fullmatch(header.strip())
+    if match is None or match.group(0) == "bytes=-":
+        return 0, size, False
+    first, last = match.groups()
+    if first:
+        start, end = int(first), min(int(last) + 1 if last else size, size)
+        if last and int(last) < int(first):
+            return 0, size, False
+    else:
+        start, end = max(size - int(last), 0), size
+    if start >= end:
+        raise HttpError(416, "range not satisfiable", headers=(("content-range", f"bytes */{size}"),))
+    return start, end, True
+
+
+async def _pieces(fd: int, start: int, end: int) -> AsyncIterator[bytes]:
+    try:
+        while start < end:
+            data = await trio.to_thread.run_sync(os.pread, fd, min(_PIECE, end - start), start)
+            if not data:
+                raise OSError("the payload's file became shorter while it was read")
+            start += len(data)
+            yield data
+    finally:
+        if fd >= 0:
+            os.close(fd)
+
+
+def _open(path: Path) -> int:
+    return os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)

@@ -1,0 +1,423 @@
+"""What workers call: hello, poll, ack, result-chunk. Shapes: `wire/messages`, "Worker"; rules: CONTRACT K-5…K-28."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import random
+import time
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgpack
+
+from ...plane.contract import KINDS, Appended, Claimed, Held, Poll, PollAnswer, Report, Settled, Superseded, Wish
+from ...wire.errors import NameError_
+from ...wire.messages import (
+    ACK_STATES,
+    DEFAULT_QUEUE,
+    MAX_PREFETCH,
+    POLL_TIMEOUT_S,
+    PROTOCOL_VERSION,
+    AckItem,
+    ChunkItem,
+    HelloRequest,
+    PollRequest,
+)
+from ...wire.names import check_invocation_id, check_subscription
+from ..app import App
+from ..auth import Caller
+from ..dispatcher import Chunk
+from ..http import HttpError, Request, Response
+from ..payload_io import Outgoing
+from ..refusals import as_result, refusal_of
+from ..render import answer, plain
+from ..structure import bad_field, read_map, structure
+
+_SESSION_TTL_S: Final = 86_400
+_KEY_MAX_AGE_S: Final = 2_592_000
+_LONGEST_NAME: Final = 200
+_DRAIN: Final = 410
+_MOST_ITEMS: Final = 10_000
+
+
+# --- hello
+
+
+async def hello(app: App, request: Request, caller: Caller) -> Response:
+    """POST /v1/daemon/hello. A refusal is a 200 with `reject` (S-393)."""
+    body, encoding = await read_map(request)
+    said = structure(body, HelloRequest, encoding)
+    _check_name("machine_id", said.machine_id)
+    if said.versions.protocol != PROTOCOL_VERSION:
+        return _rejected(
+            request,
+            "protocol_mismatch",
+            f"this server speaks protocol {PROTOCOL_VERSION}, the daemon {said.versions.protocol!r:.40}: "
+            "upgrade the older one",
+        )
+    lanes = tuple(dict.fromkeys(check_subscription(lane, "lanes") for lane in said.lanes))
+    worker_id = worker_id_of(caller.ns, said.machine_id, said.label)
+    _check_binding(caller, worker_id)
+    info = {"capabilities": body["capabilities"], "versions": body["versions"], "tags": list(said.tags)}
+    told: dict[str, Any] = {}
+    if said.session is not None:
+        _check_name("session", said.session)
+        try:
+            lost = await app.dispatcher.hello(caller.ns, worker_id, said.session, said.adopted, None)
+        except Superseded as error:
+            return _rejected(request, "session_superseded", str(error))
+        told["lost"] = [list(pair) for pair in lost]
+    elif said.adopted:
+        raise bad_field("adopted", "needs a session")
+    await app.records.put_worker(
+        caller.ns,
+        worker_id,
+        machine_id=said.machine_id,
+        label=said.label,
+        lanes=lanes,
+        info=json.dumps(plain(info), ensure_ascii=False),
+    )
+    return answer(request, {**_hello_body(app, worker_id), **told})
+
+
+def worker_id_of(ns: str, machine_id: str, label: str) -> str:
+    """A worker's id: the same for the same (namespace, machine, label), and shaped like a document's id (S-062)."""
+    return hashlib.sha256("\0".join((ns, machine_id, label)).encode()).hexdigest()[:24]
+
+
+def _hello_body(app: App, worker_id: str | None) -> dict[str, Any]:
+    return {
+        "worker_id": worker_id,
+        "session_token": app.ids.new(),
+        "session_ttl_s": _SESSION_TTL_S,
+        "config": {},
+        "cursor": None,
+        "reject": None,
+        "key_id": None,
+        "key_rotation_max_age_s": _KEY_MAX_AGE_S,
+        "server_time_epoch_s": time.time(),
+    }
+
+
+def _rejected(request: Request, code: str, message: str) -> Response:
+    body = {
+        "worker_id": None,
+        "session_token": None,
+        "session_ttl_s": _SESSION_TTL_S,
+        "config": {},
+        "cursor": None,
+        "reject": {"code": code, "message": message},
+        "server_time_epoch_s": time.time(),
+    }
+    return answer(request, body, headers=(("x-ls-reject", code),))
+
+
+# --- poll
+
+
+async def poll(app: App, request: Request, caller: Caller) -> Response:
+    """POST /v1/daemon/poll: report, renew, ask."""
+    body, encoding = await read_map(request)
+    raw_acks = body.pop("acks", None) or []
+    asked = structure(body, PollRequest, encoding)
+    _check_name("worker_id", asked.worker_id)
+    _check_binding(caller, asked.worker_id)
+    timeout_s = min(max(asked.timeout_s, 0.0), POLL_TIMEOUT_S)
+    acks = await _Acks.of(app, caller, raw_acks, encoding, "acks", worker=asked.worker_id)
+    if asked.session is None:
+        return await _poll_foreign(app, request, caller, asked, acks, timeout_s)
+    _check_name("session", asked.session)
+    if asked.n is None or asked.n < 1:
+        raise bad_field("n", "must be an integer from 1, above the last poll's")
+    wanted = Poll(
+        ns=caller.ns,
+        worker=asked.worker_id,
+        session=asked.session,
+        n=asked.n,
+        held=[Held(id=id_, claim=claim, started=started) for id_, claim, started in asked.held],
+        reports=acks.reports,
+        wish=_wish(app, caller.ns, asked),
+    )
+    done = await app.dispatcher.poll(wanted, timeout_s=0.0 if acks.refused else timeout_s, parker=request)
+    return await _poll_answer(app, request, done, acks)
+
+
+async def _poll_foreign(
+    app: App, request: Request, caller: Caller, asked: PollRequest, acks: _Acks, timeout_s: float
+) -> Response:
+    settled = await app.dispatcher.report_many(acks.reports) if acks.reports else []
+    wish = _wish(app, caller.ns, asked)
+    if asked.capacity < 1 or asked.draining:
+        done = PollAnswer()
+    else:
+        listed = [status.invocation_id for status in asked.invocations]
+        done = await app.dispatcher.poll_foreign(wish, listed=listed, timeout_s=timeout_s, parker=request)
+    return await _poll_answer(app, request, done, acks, settled)
+
+
+def _wish(app: App, ns: str, asked: PollRequest) -> Wish:
+    kind = asked.kind or "fifo"
+    if kind not in KINDS:
+        raise bad_field("kind", f"must be one of {', '.join(KINDS)}")
+    queue = check_subscription(asked.queue)
+    known = app.records.worker(ns, asked.worker_id)
+    lanes = () if known is None else known.lanes
+    queues = (*lanes, queue) if queue != DEFAULT_QUEUE or not lanes else lanes
+    foreign = asked.session is None
+    return Wish(
+        ns=ns,
+        queues=tuple(dict.fromkeys(queues)),
+        worker=asked.worker_id,
+        session=asked.session or "",
+        n=asked.n or 0,
+        capacity=0 if asked.draining else 1 if foreign else min(max(asked.capacity, 0), MAX_PREFETCH),
+        kind=kind,
+        temperature=1.0 if asked.temperature is None else asked.temperature,
+        draw=random.random(),  # noqa: S311 - it spreads the load, nothing is guarded by it
+        start=foreign,
+    )
+
+
+async def _poll_answer(
+    app: App, request: Request, done: PollAnswer, acks: _Acks, settled: Sequence[Settled] | None = None
+) -> Response:
+    outgoing = Outgoing(app)
+    commands: list[dict[str, Any]] = [
+        {"id": app.ids.new(), "kind": "cancel", "body": {"invocation_id": id_, "claim": claim}}
+        for id_, claim in done.cancel
+    ]
+    commands += [{"id": app.ids.new(), "kind": "run", "body": await _run_body(outgoing, run)} for run in done.runs]
+    told: dict[str, Any] = {
+        "commands": commands,
+        "acks": acks.answers(done.settled if settled is None else settled),
+        "lost": [list(pair) for pair in done.lost],
+        "lease_s": app.lease_s,
+    }
+    if done.fenced:
+        told["status"] = _DRAIN
+    return answer(request, told)
+
+
+async def _run_body(outgoing: Outgoing, run: Claimed) -> dict[str, Any]:
+    body: dict[str, Any] = {
+        "invocation_id": run.id,
+        "claim": run.claim,
+        "attempt": run.attempt,
+        "first_seq": run.first_seq,
+        "queue": run.queue,
+        "function": _opened(run.function) or None,
+        "run_config": _opened(run.run_config),
+        "root_invocation_id": run.root,
+    }
+    if run.parent is not None:
+        body["parent_invocation_id"] = run.parent
+    if run.prefix is not None:
+        body["prefix"] = run.prefix
+    await outgoing.put(body, run.args, inline="args_blob", reference="payload_ref")
+    return body
+
+
+@functools.lru_cache(maxsize=1024)
+def _opened(packed: bytes) -> Any:
+    """A stored map; never changed by whoever gets it, for many calls share one."""
+    return msgpack.unpackb(packed, strict_map_key=False)
+
+
+# --- ack
+
+
+class _Acks:
+    """The acks of one request: those that can be reported, and the answers of those that cannot."""
+
+    __slots__ = ("_places", "refused", "reports")
+
+    def __init__(self) -> None:
+        self.reports: list[Report] = []
+        self.refused: dict[int, dict[str, Any]] = {}
+        self._places: list[int] = []
+
+    @classmethod
+    async def of(
+        cls, app: App, caller: Caller, items: Any, encoding: str, at: str, *, worker: str | None = None
+    ) -> _Acks:
+        """Structure each by itself: one refused never touches the rest (K-28)."""
+        if type(items) is not list:
+            raise bad_field(at, "must be an array")
+        if len(items) > _MOST_ITEMS:
+            raise bad_field(at, f"must have at most {_MOST_ITEMS} items", status=413)
+        acks = cls()
+        for place, raw in enumerate(items):
+            try:
+                item = structure(raw, AckItem, encoding)
+                report = await _report(app, caller, item, worker)
+            except (HttpError, NameError_) as error:
+                refused = as_result(error)
+                del refused["status"]
+                id_ = raw.get("invocation_id") if type(raw) is dict else None
+                claim = raw.get("claim") if type(raw) is dict else None
+                acks.refused[place] = {"invocation_id": id_, "claim": claim, "result": "refused", **refused}
+            else:
+                acks.reports.append(report)
+                acks._places.append(place)
+        return acks
+
+    def answers(self, settled: Sequence[Settled]) -> list[dict[str, Any]]:
+        """One answer per ack, in the order they came."""
+        if not self.refused:
+            return [_settled_body(one) for one in settled]
+        by_place = dict(self.refused)
+        by_place.update(zip(self._places, map(_settled_body, settled), strict=False))
+        return [by_place[place] for place in sorted(by_place)]
+
+
+async def ack(app: App, request: Request, caller: Caller) -> Response:
+    """POST /v1/daemon/ack: how one claim ended, or several."""
+    body, encoding = await read_map(request)
+    if "acks" in body:
+        acks = await _Acks.of(app, caller, body["acks"], encoding, "acks")
+        settled = await app.dispatcher.report_many(acks.reports) if acks.reports else []
+        return answer(request, {"acks": acks.answers(settled)})
+    report = await _report(app, caller, structure(body, AckItem, encoding), None)
+    (done,) = await app.dispatcher.report_many([report])
+    if done.result == "gap":
+        raise HttpError(409, "gap", hint="send the missing frames first", expected=done.expected)
+    told: dict[str, Any] = {"ok": True, "result": done.result, "state": done.state}
+    if done.result == "stale":
+        told["ignored"] = True
+    return answer(request, told)
+
+
+async def _report(app: App, caller: Caller, item: AckItem, worker: str | None) -> Report:
+    check_invocation_id(item.invocation_id)
+    if item.state not in ACK_STATES:
+        raise bad_field("state", f"must be one of {', '.join(ACK_STATES)}")
+    worker = item.worker_id or worker
+    if item.claim is None and worker is None:
+        raise bad_field("claim", "is required", hint="echo the claim of the run command (or send worker_id)")
+    if worker is not None:
+        _check_binding(caller, worker)
+    if item.result_blob is not None and item.result_ref is not None:
+        raise bad_field("result_ref", "result_blob and result_ref exclude each other")
+    if item.result_ref is not None:
+        ref = item.result_ref
+        result = await app.blobs.check(caller.ns, ref.key, ref.size, ref.sha256, "result_ref")
+    else:
+        result = await app.blobs.keep(caller.ns, item.invocation_id, "result", item.result_blob or b"")  # type: ignore[assignment]  # both are payloads
+    error = None
+    if item.error is not None:
+        told = {"type": item.error.type, "message": item.error.message}
+        if item.error.traceback is not None:
+            told["traceback"] = item.error.traceback
+        error = msgpack.packb(told)
+    return Report(
+        ns=caller.ns,
+        id=item.invocation_id,
+        outcome=item.state,  # type: ignore[arg-type]  # checked above
+        claim=item.claim,
+        worker=worker,
+        result=result,
+        error=error,
+        retry=item.retry,
+        retries=item.retries,
+        last_seq=item.last_seq,
+    )
+
+
+def _settled_body(done: Settled) -> dict[str, Any]:
+    body: dict[str, Any] = {"invocation_id": done.id, "claim": done.claim, "result": done.result}
+    if done.state is not None:
+        body["state"] = done.state
+    if done.expected is not None:
+        body["expected"] = done.expected
+    return body
+
+
+# --- frames
+
+
+async def result_chunk(app: App, request: Request, caller: Caller) -> Response:
+    """POST /v1/daemon/result-chunk: one frame, or several in order."""
+    body, encoding = await read_map(request)
+    if "chunks" not in body:
+        chunk = _chunk(caller, structure(body, ChunkItem, encoding))
+        (done,) = await app.dispatcher.append_many([chunk])
+        if isinstance(done, Exception):
+            raise refusal_of(done)
+        return answer(request, _appended(done))
+    items = body["chunks"]
+    if type(items) is not list:
+        raise bad_field("chunks", "must be an array")
+    if len(items) > _MOST_ITEMS:
+        raise bad_field("chunks", f"must have at most {_MOST_ITEMS} items", status=413)
+    results: list[dict[str, Any]] = [{}] * len(items)
+    chunks: list[Chunk] = []
+    places: list[int] = []
+    for place, raw in enumerate(items):
+        try:
+            chunks.append(_chunk(caller, structure(raw, ChunkItem, encoding)))
+            places.append(place)
+        except (HttpError, NameError_) as error:
+            results[place] = as_result(error)
+    done_many = await app.dispatcher.append_many(chunks) if chunks else []
+    for place, answered in zip(places, done_many, strict=True):
+        if isinstance(answered, Appended):
+            results[place] = {"status": 200, **_appended(answered)}
+        else:
+            results[place] = as_result(answered)
+    return answer(request, {"chunks": results})
+
+
+def _chunk(caller: Caller, item: ChunkItem) -> Chunk:
+    check_invocation_id(item.invocation_id)
+    if item.seq < 0:
+        raise bad_field("seq", "must be 0 or more")
+    if item.worker_id is not None:
+        _check_binding(caller, item.worker_id)
+    if not is_frame(item.bytes):
+        raise bad_field("bytes", "must be one frame: a msgpack array of 4")
+    return Chunk(
+        ns=caller.ns,
+        id=item.invocation_id,
+        data=item.bytes,
+        seq=item.seq,
+        claim=item.claim,
+        worker=item.worker_id,
+        final=item.final,
+    )
+
+
+def is_frame(data: bytes) -> bool:
+    """Whether these bytes are one whole frame: in a stream nothing else tells where the next one begins."""
+    if data[:1] != b"\x94":
+        return False
+    unpacker = msgpack.Unpacker(max_buffer_size=0)
+    unpacker.feed(data)
+    try:
+        unpacker.skip()
+    except (ValueError, msgpack.UnpackException):
+        return False
+    return int(unpacker.tell()) == len(data)
+
+
+def _appended(done: Appended) -> dict[str, Any]:
+    told: dict[str, Any] = {"ok": True, "seq": done.seq}
+    if done.duplicate:
+        told["duplicate"] = True
+    return told
+
+
+# --- names
+
+
+def _check_name(field: str, value: str) -> None:
+    if not 0 < len(value) <= _LONGEST_NAME or not value.isprintable():
+        raise bad_field(field, f"must have 1 to {_LONGEST_NAME} printable characters")
+
+
+def _check_binding(caller: Caller, worker_id: str) -> None:
+    """A daemon's own token speaks for its worker only."""
+    token = caller.token
+    if token is not None and token.worker is not None and token.worker != worker_id:
+        raise HttpError(403, "this token is bound to another worker", field="worker_id")

@@ -1,0 +1,71 @@
+"""Is it up, can it work, and what is it doing (Prometheus' text format)."""
+
+from __future__ import annotations
+
+import time
+from typing import Final
+
+from ...plane.contract import STATES
+from ...plane.statements import SQL
+from ..app import App
+from ..auth import Caller
+from ..http import HttpError, Request, Response
+from ..render import answer
+
+_TEXT: Final = (("content-type", "text/plain; version=0.0.4; charset=utf-8"),)
+_HELP: Final = {
+    "parked_polls": "Worker polls that are held open.",
+    "waiters": "Producers that wait for a result.",
+    "leases": "Claims that workers hold.",
+    "commits_total": "Transactions committed.",
+    "committed_items_total": "Verbs committed by them.",
+    "commit_seconds_average": "Moving average of the time that a COMMIT takes.",
+    "stale_reports_total": "Reports of workers whose claim was not current.",
+    "damaged_frames_total": "Frames that could not be read back and were left out.",
+}
+
+
+async def healthz(app: App, request: Request) -> Response:
+    """GET /healthz: this process answers."""
+    return answer(request, {"ok": True, "version": app.version})
+
+
+async def readyz(app: App, request: Request) -> Response:
+    """GET /readyz: it takes work. 503 while it goes down."""
+    if request.draining:
+        raise HttpError(503, "going down", headers=(("retry-after", "1"),))
+    app.dispatcher.rows(SQL.count, {"ns": "default", "queue": "default", "state": "queued"})
+    return answer(request, {"ok": True})
+
+
+async def metrics(app: App, request: Request, caller: Caller) -> Response:
+    """GET /metrics"""
+    lines: list[str] = []
+    counts: dict[tuple[str, str], int] = {}
+    for ns, _queue, state, n in app.dispatcher.rows(SQL.tallies, {}):
+        counts[ns, state] = counts.get((ns, state), 0) + n
+    _head(lines, "lakeshore_invocations", "gauge", "Invocations by namespace and state.")
+    for ns in sorted({ns for ns, _state in counts} | {row.name for row in app.records.namespaces()}):
+        of_ns = [f'namespace="{ns}",state="{state}"' for state in STATES]
+        lines += [
+            f"lakeshore_invocations{{{labels}}} {counts.get((ns, state), 0)}"
+            for labels, state in zip(of_ns, STATES, strict=True)
+        ]
+    for name, value in app.dispatcher.stats().items():
+        kind = "counter" if name.endswith("_total") else "gauge"
+        _head(lines, f"lakeshore_{name}", kind, _HELP.get(name, name))
+        lines.append(f"lakeshore_{name} {value:.12g}")
+    for http in app.http:
+        _head(lines, "lakeshore_http_connections", "gauge", "Open connections.")
+        lines.append(f"lakeshore_http_connections {http.open_connections}")
+        _head(lines, "lakeshore_http_parked_requests", "gauge", "Requests that are held: polls and streams.")
+        lines.append(f"lakeshore_http_parked_requests {http.parked_requests}")
+    _head(lines, "lakeshore_uptime_seconds", "gauge", "Since this process began to serve.")
+    lines.append(f"lakeshore_uptime_seconds {time.time() - app.started_at:.3f}")
+    _head(lines, "lakeshore_build_info", "gauge", "The version that runs.")
+    lines.append(f'lakeshore_build_info{{version="{app.version}"}} 1')
+    return Response(headers=_TEXT, body=("\n".join(lines) + "\n").encode())
+
+
+def _head(lines: list[str], name: str, kind: str, text: str) -> None:
+    lines += [f"# HELP {name} {text}", f"# TYPE {name} {kind}"]

@@ -1,0 +1,189 @@
+"""Invocations as operators see them. Reference: get-started/jobs; S-335…S-348, S-068…S-074."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from typing import Any, Final
+
+from ...plane import rows
+from ...plane.contract import STATES, UnknownInvocation
+from ...wire.names import check_invocation_id
+from ...wire.states import row_state
+from ..app import App
+from ..auth import Caller
+from ..http import HttpError, Request, Response
+from ..render import answer, iso
+from ..structure import bad_field, read_map
+
+_LIMIT: Final = 50
+_MOST: Final = 200
+_ADMIN_LIMIT: Final = 100
+_ADMIN_MOST: Final = 500
+_ADMIN_WAIT_S: Final = 30.0
+_ADMIN_LONGEST_S: Final = 60.0
+_ADMIN_LOOK_S: Final = 0.25
+
+
+def row_body(app: App, row: dict[str, Any]) -> dict[str, Any]:
+    """One row as JSON can say it (S-346): times in ISO 8601, bytes absent."""
+    function = row["function"] or {}
+    named = (str(function.get("module", "")), str(function.get("qualname", "")), str(function.get("version", "")))
+    worker = row["worker"]
+    known = None if worker is None else app.records.worker(row["ns"], worker)
+    cancelling = bool(row["cancel_requested"]) and row["state"] == "running"
+    return {
+        "id": row["id"],
+        "namespace": row["ns"],
+        "state": row["state"],
+        **({"cancelling": True} if cancelling else {}),
+        "workerId": worker,
+        "worker": worker if known is None else known.label or worker,
+        "queueName": row["queue"],
+        "queue": row["queue"],
+        "functionId": _function_id(*named),
+        "functionQualname": named[1] or None,
+        "function": function or None,
+        "priority": row["priority"],
+        "key": row["key"],
+        "claim": row["claim"],
+        "attempt": row["attempt"],
+        "maxAttempts": row["max_attempts"],
+        "runConfig": row["run_config"] or {},
+        "codeContext": row["code"] or {},
+        "progress": None,
+        "error": row["error"],
+        "submittedAt": iso(row["submitted_at"]),
+        "claimedAt": iso(row["claimed_at"]),
+        "startedAt": iso(row["started_at"]),
+        "finishedAt": iso(row["finished_at"]),
+        "parentInvocationId": row["parent"],
+        "rootInvocationId": row["root"],
+        "correlationId": row["root"],
+    }
+
+
+@functools.lru_cache(maxsize=4096)
+def _function_id(module: str, qualname: str, version: str) -> str:
+    """An id for a function's triple, of the shape that ids of documents have."""
+    return hashlib.sha256("\0".join((module, qualname, version)).encode("utf-8", "replace")).hexdigest()[:24]
+
+
+async def listing(app: App, request: Request, caller: Caller) -> Response:
+    """GET /v1/namespaces/:ns/invocations?state&worker&queue&limit&offset: newest first."""
+    query = request.query
+    states = [row_state(part) for value in request.query_values("state") for part in value.split(",") if part]
+    for state in states:
+        if state not in STATES:
+            raise bad_field("state", f"{state!r:.40} is no state: use {', '.join(STATES)}")
+    limit = _number(query, "limit", _LIMIT, 1, _MOST)
+    offset = _number(query, "offset", 0, 0, 2**53)
+    before = _number(query, "before", 0, 0, 2**53) or None
+    page = await app.pages.run(
+        functools.partial(
+            rows.page,
+            ns=caller.ns,
+            states=states,
+            queue=query.get("queue") or None,
+            worker=query.get("worker") or None,
+            limit=limit,
+            offset=offset,
+            before=before,
+        )
+    )
+    found = [row_body(app, row) for row in page]
+    told: dict[str, Any] = {"invocations": found, "limit": limit, "offset": offset, "count": len(found)}
+    if len(page) == limit:
+        told["next"] = page[-1]["seq"]
+    return answer(request, told)
+
+
+async def show(app: App, request: Request, caller: Caller) -> Response:
+    """GET /v1/namespaces/:ns/invocations/:id"""
+    return answer(request, row_body(app, _row(app, caller.ns, request)))
+
+
+async def cancel(app: App, request: Request, caller: Caller) -> Response:
+    """DELETE /v1/namespaces/:ns/invocations/:id: killed now, or asked to stop."""
+    row = _row(app, caller.ns, request)
+    if row["state"] == "running":
+        lease = app.dispatcher.leases.holder(row["id"])
+        if lease is None or not lease.session:
+            raise HttpError(
+                409,
+                f"invocation is running on worker {row['worker']}, which cannot be told to stop",
+                hint="stop it on that worker, or wait for it",
+                state="running",
+                workerId=row["worker"],
+            )
+    done = await app.dispatcher.cancel(caller.ns, row["id"])
+    if done.cancelling:
+        return answer(request, {"id": done.id, "state": "cancelling", "workerId": done.worker}, status=202)
+    if not done.cancelled:
+        raise HttpError(409, f"invocation is already {done.state}", state=done.state)
+    return answer(request, row_body(app, _row(app, caller.ns, request)))
+
+
+async def retry(app: App, request: Request, caller: Caller) -> Response:
+    """POST /v1/namespaces/:ns/invocations/:id/retry: a failed, killed or timed-out one is queued again (K-17)."""
+    body, _encoding = await read_map(request, optional=True)
+    claim = body.get("claim")
+    if claim is not None and type(claim) is not int:
+        raise bad_field("claim", "must be an integer")
+    await app.dispatcher.retry(caller.ns, _id_of(request), claim)
+    return answer(request, row_body(app, _row(app, caller.ns, request)))
+
+
+async def bulk_cancel(app: App, request: Request, caller: Caller) -> Response:
+    """POST /v1/namespaces/:ns/invocations/bulk-cancel?queue=: every queued one is killed."""
+    queue = request.query.get("queue") or None
+    return answer(request, {"cancelled": await app.dispatcher.cancel_queued(caller.ns, queue)})
+
+
+async def admin_listing(app: App, request: Request, caller: Caller) -> Response:
+    """GET /v1/admin/invocations?cursor&timeout_s&limit&namespace: a long poll over what changes."""
+    query = request.query
+    cursor = _number(query, "cursor", 0, 0, 2**53)
+    limit = _number(query, "limit", _ADMIN_LIMIT, 1, _ADMIN_MOST)
+    wait_s = min(float(_number(query, "timeout_s", int(_ADMIN_WAIT_S), 0, 10**6)), _ADMIN_LONGEST_S)
+    writer = app.dispatcher.writer
+    while wait_s > 0 and writer.commits == cursor:  # another number is news, also one of the time before a restart
+        if await request.park(min(wait_s, _ADMIN_LOOK_S)) not in ("timeout", "woken"):
+            break
+        wait_s -= _ADMIN_LOOK_S
+    told_cursor = writer.commits
+    named = query.get("namespace", caller.ns)
+    names = [row.name for row in app.records.namespaces()] if named == "*" else [named]
+    found = [row for name in names for row in await app.pages.run(functools.partial(rows.page, ns=name, limit=limit))]
+    found.sort(key=lambda row: -row["seq"])
+    return answer(request, {"invocations": [row_body(app, row) for row in found[:limit]], "cursor": told_cursor})
+
+
+async def admin_show(app: App, request: Request, caller: Caller) -> Response:
+    """GET /v1/admin/invocations/:id?namespace="""
+    return answer(request, row_body(app, _row(app, request.query.get("namespace", caller.ns), request)))
+
+
+def _row(app: App, ns: str, request: Request) -> dict[str, Any]:
+    id_ = _id_of(request)
+    row = rows.get(app.dispatcher.rows, ns, id_)
+    if row is None:
+        raise UnknownInvocation(f"no invocation {id_} in namespace {ns!r}")
+    return row
+
+
+def _id_of(request: Request) -> str:
+    return check_invocation_id(request.params["id"])
+
+
+def _number(query: dict[str, str], name: str, default: int, least: int, most: int) -> int:
+    text = query.get(name)
+    if text is None:
+        return default
+    try:
+        value = int(text)
+    except ValueError:
+        value = least - 1
+    if not least <= value <= most:
+        raise bad_field(name, f"must be an integer from {least} to {most}")
+    return value

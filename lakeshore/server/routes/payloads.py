@@ -1,0 +1,50 @@
+"""Where large payloads go and come from. Reference: get-started/payloads, "The presign route"."""
+
+from __future__ import annotations
+
+from ...wire.messages import MAX_PAYLOAD_BYTES, PresignRequest
+from ..app import App
+from ..auth import Caller
+from ..blobs import BUCKET, too_large, valid_sha256
+from ..http import HttpError, Request, Response
+from ..render import answer, iso
+from ..structure import bad_field, read_map, structure
+
+_SPELLINGS = (("contentType", "content_type"), ("jobId", "job_id"))
+
+
+async def presign(app: App, request: Request, caller: Caller) -> Response:
+    """POST /v1/namespaces/:ns/payloads/presign"""
+    body, encoding = await read_map(request)
+    for camel, snake in _SPELLINGS:
+        if camel in body:
+            body.setdefault(snake, body[camel])
+    wanted = structure(body, PresignRequest, encoding)
+    if wanted.op == "get":
+        if wanted.key is None:
+            raise bad_field("key", "is required")
+        path = app.blobs.check_key(caller.ns, wanted.key, "key")
+        if not path.is_file():
+            raise HttpError(404, "no such payload", field="key")
+        key = wanted.key
+        url, expires = app.blobs.sign("GET", key)
+    elif wanted.op == "put":
+        if wanted.size is None or wanted.size < 0:
+            raise bad_field("size", "is required, in bytes")
+        if wanted.size > MAX_PAYLOAD_BYTES:
+            raise too_large(wanted.size)
+        if wanted.sha256 is not None and not valid_sha256(wanted.sha256):
+            raise bad_field("sha256", "must be 64 hex digits in lower case")
+        if wanted.content_type is not None and not _is_header_value(wanted.content_type):
+            raise bad_field("contentType", "must be a media type")
+        key = app.blobs.new_key(caller.ns, wanted.job_id or app.ids.new(), wanted.kind, wanted.sha256)
+        url, expires = app.blobs.sign(
+            "PUT", key, size=wanted.size, sha256=wanted.sha256, content_type=wanted.content_type
+        )
+    else:
+        raise bad_field("op", 'must be "put" or "get"')
+    return answer(request, {"url": url, "bucket": BUCKET, "key": key, "expires_at": iso(expires)})
+
+
+def _is_header_value(text: str) -> bool:
+    return 0 < len(text) <= 200 and text.isascii() and text.isprintable()

@@ -1,0 +1,223 @@
+"""What producers call: submit, await, streams, topics, cancel. Shapes: `wire/messages`, "Producer"."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgpack
+
+from ...plane import rows
+from ...plane.contract import STATES, Submission, Submitted
+from ...plane.statements import SQL
+from ...wire.errors import NameError_
+from ...wire.messages import (
+    DEFAULT_QUEUE,
+    MSGPACK_STREAM,
+    AwaitOne,
+    SubmitItem,
+    TopicAppend,
+    TrimRequest,
+    WatchSet,
+)
+from ...wire.names import check_invocation_id, check_queue, check_topic
+from ...wire.states import row_state
+from ..app import App
+from ..auth import Caller
+from ..followers import open_frames, open_topic
+from ..http import HttpError, Request, Response, StreamResponse
+from ..payload_io import Outgoing
+from ..refusals import as_result
+from ..render import answer
+from ..structure import bad_field, read_map, structure
+from ..submissions import submission_of
+from .invocations import row_body
+
+_LONGEST_WAIT_S: Final = 600.0
+_MOST_ITEMS: Final = 10_000
+_STREAM_HEADERS: Final = (("content-type", MSGPACK_STREAM), ("cache-control", "no-store"))
+
+
+async def submit(app: App, request: Request, caller: Caller) -> Response:
+    """POST /v1/producer/submit: one call, or many."""
+    body, encoding = await read_map(request)
+    if "invocations" in body:
+        return await _submit_many(app, request, caller, body, encoding)
+    item = structure(body, SubmitItem, encoding)
+    wanted, warnings = await submission_of(app, caller.ns, item)
+    done = await app.dispatcher.submit(wanted, watch=item.watch)
+    told = _submitted(done)
+    if warnings:
+        told["warnings"] = warnings
+    return answer(request, told)
+
+
+async def _submit_many(app: App, request: Request, caller: Caller, body: dict[str, Any], encoding: str) -> Response:
+    items = body["invocations"]
+    if type(items) is not list:
+        raise bad_field("invocations", "must be an array")
+    if len(items) > _MOST_ITEMS:
+        raise bad_field("invocations", f"must have at most {_MOST_ITEMS} items", status=413)
+    watch = body.get("watch")
+    if watch is not None and type(watch) is not str:
+        raise bad_field("watch", "must be a string")
+    results: list[dict[str, Any]] = [{}] * len(items)
+    by_watch: dict[str | None, list[tuple[int, Submission, list[str]]]] = {}
+    for place, raw in enumerate(items):
+        try:
+            item = structure(raw, SubmitItem, encoding)
+            wanted, warnings = await submission_of(app, caller.ns, item)
+        except (HttpError, NameError_) as error:
+            results[place] = as_result(error)
+        else:
+            by_watch.setdefault(item.watch or watch, []).append((place, wanted, warnings))
+    for session, group in by_watch.items():
+        try:
+            answers = await app.dispatcher.submit_many([wanted for _, wanted, _ in group], watch=session)
+        except Exception as error:  # noqa: BLE001 - refusal_of raises again what is not the plane's
+            refused = as_result(error)
+            for place, _, _ in group:
+                results[place] = refused
+            continue
+        for (place, _, warnings), done in zip(group, answers, strict=True):
+            told = {"status": 200, **_submitted(done)} if isinstance(done, Submitted) else as_result(done)
+            if warnings:
+                told["warnings"] = warnings
+            results[place] = told
+    return answer(request, {"results": results})
+
+
+def _submitted(done: Submitted) -> dict[str, Any]:
+    told: dict[str, Any] = {"invocation_id": done.id, "queue": done.queue}
+    if done.existing:
+        told["existing"] = True
+    return told
+
+
+async def wait(app: App, request: Request, caller: Caller) -> Response:
+    """POST /v1/producer/await: one id, or a watched set."""
+    body, encoding = await read_map(request)
+    if body.get("watch") is not None:
+        return await _watch(app, request, caller, structure(body, WatchSet, encoding))
+    wanted = structure(body, AwaitOne, encoding)
+    check_invocation_id(wanted.invocation_id)
+    timeout_s = 0.0 if wanted.get else _wait_of(wanted.timeout_s)
+    ended = await app.dispatcher.wait(caller.ns, wanted.invocation_id, timeout_s, request)
+    told = await Outgoing(app).ended(ended)
+    if wanted.get:
+        row = rows.get(app.dispatcher.rows, caller.ns, wanted.invocation_id)
+        told["invocation"] = None if row is None else row_body(app, row)
+    return answer(request, told)
+
+
+async def _watch(app: App, request: Request, caller: Caller, wanted: WatchSet) -> Response:
+    if not wanted.watch:
+        raise bad_field("watch", "must not be empty")
+    ended, more = await app.dispatcher.watch(
+        caller.ns, wanted.watch, wanted.add, wanted.drop, _wait_of(wanted.timeout_s), request
+    )
+    outgoing = Outgoing(app)
+    results = [{"invocation_id": one.id, **await outgoing.ended(one)} for one in ended]
+    return answer(request, {"results": results, "more": more})
+
+
+def _wait_of(seconds: float) -> float:
+    return min(max(seconds, 0.0), _LONGEST_WAIT_S)
+
+
+async def stream(app: App, request: Request, caller: Caller) -> StreamResponse:
+    """GET /v1/producer/invocations/:id/result/stream?since="""
+    follower = open_frames(app.dispatcher, caller.ns, _id_of(request), _integer(request, "since", -1))
+    return StreamResponse(headers=_STREAM_HEADERS, chunks=app.until_down(follower.pieces()))
+
+
+async def cancel(app: App, request: Request, caller: Caller) -> Response:
+    """POST /v1/producer/invocations/:id/cancel"""
+    done = await app.dispatcher.cancel(caller.ns, _id_of(request))
+    told: dict[str, Any] = {"cancelled": done.cancelled, "state": done.state}
+    if done.cancelling:
+        told["cancelling"] = True
+    return answer(request, told)
+
+
+async def trim(app: App, request: Request, caller: Caller) -> Response:
+    """POST /v1/producer/invocations/:id/trim"""
+    body, encoding = await read_map(request, optional=True)
+    wanted = structure(body, TrimRequest, encoding)
+    if wanted.keep_last < 0:
+        raise bad_field("keep_last", "must be 0 or more")
+    return answer(request, {"trimmed": await app.dispatcher.trim(caller.ns, _id_of(request), wanted.keep_last)})
+
+
+async def queues(app: App, request: Request, caller: Caller) -> Response:
+    """GET /v1/producer/queues"""
+    found = {
+        name: {"name": name, "kind": kind or "fifo", "state": state}
+        for name, kind, _temperature, state, _depth in app.dispatcher.rows(SQL.queues, {"ns": caller.ns})
+    }
+    found.setdefault(DEFAULT_QUEUE, {"name": DEFAULT_QUEUE, "kind": "fifo", "state": "active"})
+    return answer(request, {"queues": [found[name] for name in sorted(found)]})
+
+
+async def count(app: App, request: Request, caller: Caller) -> Response:
+    """GET /v1/producer/queues/:name/count?state="""
+    queue = check_queue(request.params["name"])
+    state = row_state(request.query.get("state", "queued"))
+    if state not in STATES:
+        raise bad_field("state", f"must be one of {', '.join(STATES)}")
+    return answer(request, {"count": rows.count(app.dispatcher.rows, caller.ns, queue, state)})
+
+
+async def topic_post(app: App, request: Request, caller: Caller) -> Response:
+    """POST /v1/producer/queues/:queue/topics/:name"""
+    queue, name = check_queue(request.params["queue"]), check_topic(request.params["name"])
+    body, encoding = await read_map(request)
+    wanted = structure(body, TopicAppend, encoding)
+    if not wanted.final:
+        check_one_value(wanted.bytes, "bytes")
+    return answer(request, {"seq": await app.dispatcher.topic_post(caller.ns, queue, name, wanted.bytes, wanted.final)})
+
+
+async def topic_stream(app: App, request: Request, caller: Caller) -> StreamResponse:
+    """GET /v1/producer/queues/:queue/topics/:name/stream?since=&timeout_s="""
+    queue, name = check_queue(request.params["queue"]), check_topic(request.params["name"])
+    silence_s = _seconds(request, "timeout_s", float("inf"))
+    follower = open_topic(app.dispatcher, caller.ns, queue, name, _integer(request, "since", -1), silence_s)
+    return StreamResponse(headers=_STREAM_HEADERS, chunks=app.until_down(follower.pieces()))
+
+
+def check_one_value(data: bytes, field: str) -> None:
+    """HttpError 422 unless `data` is exactly one msgpack value: a stream of frames is undelimited."""
+    try:
+        msgpack.unpackb(data, strict_map_key=False)
+    except (ValueError, TypeError, msgpack.UnpackException) as error:
+        raise bad_field(field, "must be one msgpack value") from error
+
+
+def _id_of(request: Request) -> str:
+    return check_invocation_id(request.params["id"])
+
+
+def _integer(request: Request, name: str, default: int) -> int:
+    text = request.query.get(name)
+    if text is None:
+        return default
+    try:
+        value = int(text)
+    except ValueError:
+        value = -2
+    if not -1 <= value < 2**63:
+        raise bad_field(name, "must be an integer from -1")
+    return value
+
+
+def _seconds(request: Request, name: str, default: float) -> float:
+    text = request.query.get(name)
+    if text is None:
+        return default
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < 1e9:
+        raise bad_field(name, "must be a number of seconds from 0")
+    return value

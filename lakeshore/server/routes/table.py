@@ -1,0 +1,143 @@
+"""Every route of the server, and what it asks of its caller.
+
+    tier    open    nobody in particular: /healthz, /readyz
+            signed  the URL's own signature
+            admin   the admin token, or open mode; 401 without a bearer, 403 with another
+            named   a caller of the namespace in the path; an unknown one is a 404
+            plain   a caller; the namespace is the credential's, or X-LS-Namespace's. Open mode creates it
+
+`scopes` are the token scopes that may call; admin and open mode have every scope. What an org's sibling may do: read
+and submit; everything else on a sibling needs scope `full`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from ...plane.contract import PlaneError
+from ...wire.errors import NameError_
+from ..app import App
+from ..auth import ANY, FULL, PRODUCE, WORK
+from ..cors import Cors
+from ..http import Request, Response, Router, StreamResponse
+from ..refusals import refusal_of
+from . import blobs, daemon, health, invocations, namespaces, payloads, producer
+
+Answer = Response | StreamResponse
+Tier = Literal["open", "signed", "admin", "named", "plain"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One route. `handler(app, request)` for open and signed ones, else `handler(app, request, caller)`."""
+
+    method: str
+    pattern: str
+    tier: Tier
+    handler: Callable[..., Awaitable[Any]]
+    scopes: frozenset[str] = FULL
+    max_body: int | None = None
+
+
+def _row(
+    method: str,
+    pattern: str,
+    tier: Tier,
+    handler: Callable[..., Awaitable[Any]],
+    scopes: frozenset[str] = FULL,
+) -> Row:
+    return Row(method=method, pattern=pattern, tier=tier, handler=handler, scopes=scopes)
+
+
+_NS: Final = "/v1/namespaces/{ns}"
+_QUEUES: Final = "/v1/producer/queues"
+_CALL: Final = "/v1/producer/invocations/{id}"
+
+TABLE: Final = (
+    _row("GET", "/healthz", "open", health.healthz),
+    _row("GET", "/readyz", "open", health.readyz),
+    _row("GET", "/metrics", "admin", health.metrics),
+    # producers
+    _row("POST", "/v1/producer/submit", "plain", producer.submit, PRODUCE),
+    _row("POST", "/v1/producer/await", "plain", producer.wait, PRODUCE),
+    _row("GET", f"{_CALL}/result/stream", "plain", producer.stream, PRODUCE),
+    _row("POST", f"{_CALL}/cancel", "plain", producer.cancel, PRODUCE),
+    _row("POST", f"{_CALL}/trim", "plain", producer.trim, PRODUCE),
+    _row("GET", _QUEUES, "plain", producer.queues, PRODUCE),
+    _row("GET", f"{_QUEUES}/{{name}}/count", "plain", producer.count, PRODUCE),
+    _row("POST", f"{_QUEUES}/{{queue}}/topics/{{name}}", "plain", producer.topic_post, PRODUCE),
+    _row("GET", f"{_QUEUES}/{{queue}}/topics/{{name}}/stream", "plain", producer.topic_stream, PRODUCE),
+    # workers
+    _row("POST", "/v1/daemon/hello", "plain", daemon.hello, WORK),
+    _row("POST", "/v1/daemon/poll", "plain", daemon.poll, WORK),
+    _row("POST", "/v1/daemon/ack", "plain", daemon.ack, WORK),
+    _row("POST", "/v1/daemon/result-chunk", "plain", daemon.result_chunk, WORK),
+    # payloads
+    _row("POST", f"{_NS}/payloads/presign", "named", payloads.presign, ANY),
+    _row("PUT", "/v1/blobs/{key...}", "signed", blobs.put),
+    _row("GET", "/v1/blobs/{key...}", "signed", blobs.get),
+    # operators
+    _row("GET", f"{_NS}/whoami", "named", namespaces.whoami, ANY),
+    _row("GET", f"{_NS}/invocations", "named", invocations.listing),
+    _row("POST", f"{_NS}/invocations/bulk-cancel", "named", invocations.bulk_cancel),
+    _row("GET", f"{_NS}/invocations/{{id}}", "named", invocations.show),
+    _row("DELETE", f"{_NS}/invocations/{{id}}", "named", invocations.cancel),
+    _row("POST", f"{_NS}/invocations/{{id}}/retry", "named", invocations.retry),
+    _row("GET", f"{_NS}/tokens", "named", namespaces.tokens),
+    _row("POST", f"{_NS}/tokens", "named", namespaces.mint),
+    _row("DELETE", f"{_NS}/tokens/{{id}}", "named", namespaces.revoke),
+    # the admin tier
+    _row("GET", "/v1/admin/namespaces", "admin", namespaces.listing),
+    _row("POST", "/v1/admin/namespaces", "admin", namespaces.create),
+    _row("GET", "/v1/admin/namespaces/{slug}", "admin", namespaces.show),
+    _row("PATCH", "/v1/admin/namespaces/{slug}", "admin", namespaces.patch),
+    _row("DELETE", "/v1/admin/namespaces/{slug}", "admin", namespaces.remove),
+    _row("GET", "/v1/admin/invocations", "admin", invocations.admin_listing),
+    _row("GET", "/v1/admin/invocations/{id}", "admin", invocations.admin_show),
+)
+
+_ADMIN_ONLY: Final = frozenset({namespaces.mint})
+_FOR_SIBLINGS: Final = PRODUCE
+
+
+def handler_of(app: App, cors: Cors) -> Callable[[Request], Awaitable[Answer]]:
+    """The server's one handler: the router over `TABLE`, with refusals and CORS around it."""
+    router = Router()
+    for row in TABLE:
+        router.add(row.method, row.pattern, _guarded(app, row), max_body=row.max_body)
+
+    async def handle(request: Request) -> Answer:
+        if b"origin" not in request.headers:
+            return await router(request)
+        answered = cors.preflight(request)
+        return answered if answered is not None else cors.extend(request, await router(request))
+
+    return handle
+
+
+def _guarded(app: App, row: Row) -> Callable[[Request], Awaitable[Answer]]:
+    handler, tier, scopes = row.handler, row.tier, row.scopes
+    admin_only = handler in _ADMIN_ONLY
+
+    async def unauthenticated(request: Request) -> Answer:
+        try:
+            return await handler(app, request)  # type: ignore[no-any-return]  # every handler answers
+        except (PlaneError, NameError_) as error:
+            raise refusal_of(error) from error
+
+    async def authenticated(request: Request) -> Answer:
+        try:
+            caller = app.gate.caller(request, request.params["ns"] if tier == "named" else None)
+            if tier == "admin" or admin_only:
+                caller.need_admin()
+            elif caller.scope not in scopes or (caller.sibling and caller.scope not in _FOR_SIBLINGS):
+                caller.need(scopes & _FOR_SIBLINGS if caller.sibling else scopes)
+            if tier != "admin" and app.records.namespace(caller.ns) is None:
+                await app.need_namespace(caller, creates=tier == "plain")
+            return await handler(app, request, caller)  # type: ignore[no-any-return]  # every handler answers
+        except (PlaneError, NameError_) as error:
+            raise refusal_of(error) from error
+
+    return unauthenticated if tier in ("open", "signed") else authenticated

@@ -1,0 +1,369 @@
+"""`lakeshore serve`: open the state directory, run the services in one nursery, drain, close.
+
+Without LAKESHORE_ADMIN_TOKEN the server is in open mode, for loopback only. Another address needs the token, or
+`--open`, which says so at every start. Production (LAKESHORE_ENV or NODE_ENV = production) needs LAKESHORE_ADMIN_TOKEN
+and SECRETS_KEY. SIGTERM and SIGINT end it within five seconds: held polls are answered, what is under way is finished.
+Reference: api/auth-and-secrets, "Server env config"; S-013, S-047…S-051.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import trio
+
+from .. import _version
+from ..plane.contract import PlaneError
+from ..plane.database import Durability
+from ..plane.plane import Plane
+from . import render
+from .app import App, PageReader
+from .auth import Gate, is_loopback_name
+from .blobs import BlobStore
+from .cors import Cors
+from .dispatcher import Dispatcher
+from .http import (
+    HttpError,
+    HttpServer,
+    Limits,
+    Listener,
+    ListenError,
+    Request,
+    Response,
+    TlsError,
+    allow_open_files,
+    open_listeners,
+    server_context,
+)
+from .records import Records, RecordsError
+from .routes.table import handler_of
+from .state import State, StateError, open_state
+
+log = logging.getLogger("lakeshore.server")
+
+DEFAULT_PORT = 8080
+DRAIN_S = 4.0
+_WRITE_USES_S = 30.0
+_SPARE_FILES = 256
+_BLOB_URLS = "blob urls v1"
+
+
+class ServeError(Exception):
+    """The server cannot run as asked; the message says why and what to do."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServeOptions:
+    """How to serve. `lease_s` in seconds; `reserve_bytes` of disk are kept free of new work.
+
+    `open` lets every local user in, or opens an address that is not loopback, without a token. `ready_file` gets the
+    chosen URL once the server answers.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = DEFAULT_PORT
+    state_dir: Path | None = None
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
+    open: bool = False
+    cors_origins: tuple[str, ...] = ()
+    lease_s: float = 60.0
+    durability: Durability = "power"
+    reserve_bytes: int = 1024**3
+    ready_file: Path | None = None
+
+
+async def serve(
+    options: ServeOptions,
+    *,
+    environ: Mapping[str, str] = os.environ,
+    ready: Callable[[str], None] | None = None,
+    handle_signals: bool = True,
+) -> None:
+    """Serve until a signal or cancellation. `ready(url)` is called once it answers. Raises ServeError."""
+    with ExitStack() as stack, _explained():
+        admin = _admin_from(environ)
+        _check(options, admin, environ)
+        state = open_state(options.state_dir, environ)
+        stack.callback(state.close)
+        listeners = _listen(options)
+        for listener in listeners:
+            stack.callback(listener.sock.close)
+        records = Records(state.records)
+        stack.callback(records.close)
+        plane = Plane(str(state.database), files=state.root, durability=options.durability)
+        stack.callback(plane.close)
+        dispatcher = Dispatcher(plane, lease_s=options.lease_s, reserve_bytes=options.reserve_bytes)
+        stack.callback(dispatcher.close)
+        pages = PageReader(plane.path)
+        stack.callback(pages.close)
+        app = _app(options, state, admin, records, plane, dispatcher, pages)
+        cors = Cors(frozenset(options.cors_origins))
+        http = HttpServer(handler_of(app, cors), limits=Limits(), render_error=partial(_render, cors))
+        app.http.append(http)
+        allow_open_files(http.limits.max_connections + _SPARE_FILES)
+        async with trio.open_nursery() as nursery:
+            await nursery.start(dispatcher.run)
+            nursery.start_soon(_write_uses, records)
+            await nursery.start(http.serve, listeners)
+            _announce(options, state, admin, listeners)
+            if options.ready_file is not None:
+                _write_ready(options.ready_file, listeners[0].url)
+            if ready is not None:
+                ready(listeners[0].url)
+            if handle_signals:
+                await _until_signal(app, http)
+            else:
+                await _until_cancelled(app, http)
+            nursery.cancel_scope.cancel()
+
+
+def _app(
+    options: ServeOptions,
+    state: State,
+    admin: str | None,
+    records: Records,
+    plane: Plane,
+    dispatcher: Dispatcher,
+    pages: PageReader,
+) -> App:
+    gate = Gate(
+        records,
+        [state.admin_token, *([admin] if admin else [])],
+        is_open=admin is None,
+        any_user=options.open,
+        any_address=options.open and not is_loopback_name(_bracketed(options.host)),
+        origins=frozenset(options.cors_origins),
+    )
+    return App(
+        dispatcher=dispatcher,
+        records=records,
+        gate=gate,
+        blobs=BlobStore(plane.blobs, state.key_for(_BLOB_URLS)),
+        pages=pages,
+        lease_s=options.lease_s,
+        started_at=time.time(),
+        version=_version.__version__,
+    )
+
+
+# --- life
+
+
+async def _until_signal(app: App, http: HttpServer) -> None:
+    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        async for number in signals:
+            _say(f"{signal.Signals(number).name}: going down")
+            break
+        async with trio.open_nursery() as nursery:
+
+            async def hurry() -> None:
+                async for _ in signals:
+                    nursery.cancel_scope.cancel()  # asked twice: do not wait for anybody
+
+            nursery.start_soon(hurry)
+            await _drain(app, http)
+            nursery.cancel_scope.cancel()
+    _say("stopped")
+
+
+async def _until_cancelled(app: App, http: HttpServer) -> None:
+    try:
+        await trio.sleep_forever()
+    finally:
+        with trio.CancelScope(shield=True):
+            await _drain(app, http)
+
+
+async def _drain(app: App, http: HttpServer) -> None:
+    app.break_streams()
+    await http.drain(DRAIN_S)
+
+
+async def _write_uses(records: Records) -> None:
+    while True:
+        await trio.sleep(_WRITE_USES_S)
+        await records.write_uses()
+
+
+def _render(cors: Cors, request: Request | None, error: HttpError) -> Response:
+    answer = render.refusal(request, error)
+    if request is None or b"origin" not in request.headers:
+        return answer
+    extended = cors.extend(request, answer)
+    assert isinstance(extended, Response)
+    return extended
+
+
+# --- what is asked
+
+
+def _admin_from(environ: Mapping[str, str]) -> str | None:
+    token = environ.get("LAKESHORE_ADMIN_TOKEN", "").strip()
+    if token:
+        return token
+    old = environ.get("ADMIN_TOKEN", "").strip()
+    if old:
+        _say("ADMIN_TOKEN is deprecated: set LAKESHORE_ADMIN_TOKEN instead")
+    return old or None
+
+
+def _check(options: ServeOptions, admin: str | None, environ: Mapping[str, str]) -> None:
+    if "production" in (environ.get("LAKESHORE_ENV"), environ.get("NODE_ENV")):
+        for name, value in (("LAKESHORE_ADMIN_TOKEN", admin), ("SECRETS_KEY", environ.get("SECRETS_KEY"))):
+            if not value:
+                how = "openssl rand -base64 32" if name == "SECRETS_KEY" else "openssl rand -hex 24"
+                raise ServeError(f"{name} is required in production; make one with: {how}")
+    if admin is None and not options.open and not is_loopback_name(_bracketed(options.host)):
+        raise ServeError(
+            f"{options.host or 'every address'} can be reached by others, and there is no admin token: "
+            "set LAKESHORE_ADMIN_TOKEN, or start with --open to let anybody in"
+        )
+    if (options.tls_key is not None) and options.tls_cert is None:
+        raise ServeError("--tls-key needs --tls-cert")
+    if options.lease_s <= 0:
+        raise ServeError("the lease must be longer than 0 seconds")
+    for origin in options.cors_origins:
+        if "://" not in origin or origin.endswith("/"):
+            raise ServeError(f"--cors-origin {origin!r} is no origin: write scheme://host[:port], without a path")
+
+
+def _listen(options: ServeOptions) -> list[Listener]:
+    tls = None if options.tls_cert is None else server_context(options.tls_cert, options.tls_key)
+    return open_listeners(options.host, options.port, tls=tls)
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    """The causes that a person can mend, as ServeError."""
+    try:
+        yield
+    except (StateError, RecordsError, ListenError, TlsError, PlaneError) as error:
+        raise ServeError(str(error)) from error
+    except BaseExceptionGroup as group:
+        failed, rest = group.split((PlaneError, OSError))
+        if failed is None or rest is not None:
+            raise
+        raise ServeError(f"stopped: {_first(failed)}") from group
+
+
+def _first(error: BaseException) -> BaseException:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+# --- what is said
+
+
+def _announce(options: ServeOptions, state: State, admin: str | None, listeners: Sequence[Listener]) -> None:
+    for listener in listeners:
+        _say(f"listening on {listener.url}")
+    _say(f"state in {state.root}")
+    if admin is not None:
+        _say("auth: tokens; the admin token is LAKESHORE_ADMIN_TOKEN")
+        if options.open:
+            _say("--open has no effect while LAKESHORE_ADMIN_TOKEN is set")
+        return
+    if options.open and not is_loopback_name(_bracketed(options.host)):
+        _say(
+            f"WARNING: auth: --open: ANYBODY who can reach {options.host or 'this machine'} may run code on the workers"
+        )
+    elif options.open:
+        _say("WARNING: auth: --open: every user of this machine may run code on the workers")
+    else:
+        _say("WARNING: auth: open mode, loopback only, no token needed; set LAKESHORE_ADMIN_TOKEN to require tokens")
+    _say(f"admin token in {state.admin_token_file}")
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"lakeshore serve: {text}\n")
+    sys.stderr.flush()
+
+
+def _write_ready(path: Path, url: str) -> None:
+    partial = path.with_name(f".{path.name}.part")
+    try:
+        partial.write_text(url + "\n", "utf-8")
+        partial.replace(path)
+    except OSError as error:
+        raise ServeError(f"cannot write {path}: {error.strerror}") from error
+
+
+# --- as a program
+
+
+def run(options: ServeOptions) -> int:
+    """Serve in this process; the exit code (0, or 1 with the reason on stderr)."""
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    try:
+        trio.run(partial(serve, options))
+    except ServeError as error:
+        _say(str(error))
+        return 1
+    return 0
+
+
+def port_from(environ: Mapping[str, str]) -> int:
+    """PORT, else 8080. Raises ServeError."""
+    text = environ.get("PORT", "").strip()
+    if not text:
+        return DEFAULT_PORT
+    if not text.isdecimal() or int(text) > 65535:
+        raise ServeError(f"PORT={text!r} is no port number from 0 to 65535")
+    return int(text)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """`python -m lakeshore.server.serve`: what `lakeshore serve` does, without the CLI."""
+    parser = argparse.ArgumentParser(prog="lakeshore serve", description="Run the control plane.")
+    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--port", type=int, default=None)
+    parser.add_argument("--state-dir", type=Path, default=None)
+    parser.add_argument("--tls-cert", type=Path, default=None)
+    parser.add_argument("--tls-key", type=Path, default=None)
+    parser.add_argument("--open", action="store_true")
+    parser.add_argument("--cors-origin", action="append", default=[])
+    parser.add_argument("--lease-s", type=float, default=60.0)
+    parser.add_argument("--durability", choices=("power", "process"), default="power")
+    parser.add_argument("--reserve-bytes", type=int, default=1024**3)
+    parser.add_argument("--ready-file", type=Path, default=None)
+    given = parser.parse_args(arguments)
+    try:
+        port = port_from(os.environ) if given.port is None else given.port
+    except ServeError as error:
+        _say(str(error))
+        return 2
+    return run(
+        ServeOptions(
+            host=given.host,
+            port=port,
+            state_dir=given.state_dir,
+            tls_cert=given.tls_cert,
+            tls_key=given.tls_key,
+            open=given.open,
+            cors_origins=tuple(given.cors_origin),
+            lease_s=given.lease_s,
+            durability=given.durability,
+            reserve_bytes=given.reserve_bytes,
+            ready_file=given.ready_file,
+        )
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

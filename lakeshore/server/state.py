@@ -1,0 +1,195 @@
+"""The state directory: one server's files, its lock and its secrets.
+
+    <dir>/            0700, owned by the server's user
+      lakeshore.db    journal/  blobs/     the plane
+      records.db                           namespaces and tokens
+      secrets.key                          32 random bytes, base64; SECRETS_KEY wins
+      admin.token                          minted once; LAKESHORE_ADMIN_TOKEN is accepted besides it
+      server.lock                          held by the one server of this directory, with its pid inside
+
+Secrets are 0600, appear whole or not at all, and are never replaced.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import contextlib
+import fcntl
+import hashlib
+import hmac
+import os
+import secrets
+import stat
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import platformdirs
+
+_KEY_BYTES = 32
+
+
+class StateError(Exception):
+    """The state directory cannot be used; the message says why and what to do."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class State:
+    """An opened, locked state directory."""
+
+    root: Path
+    admin_token: str
+    secrets_key: bytes
+    lock_fd: int
+
+    @property
+    def database(self) -> Path:
+        """The plane's SQLite file; `journal/` and `blobs/` are beside it."""
+        return self.root / "lakeshore.db"
+
+    @property
+    def records(self) -> Path:
+        """The SQLite file of namespaces and tokens."""
+        return self.root / "records.db"
+
+    @property
+    def admin_token_file(self) -> Path:
+        """Where a person on this machine finds the admin token."""
+        return self.root / "admin.token"
+
+    def key_for(self, purpose: str) -> bytes:
+        """A key of its own for each purpose, derived from the secrets key."""
+        return hmac.digest(self.secrets_key, purpose.encode(), hashlib.sha256)
+
+    def close(self) -> None:
+        """Let the next server in."""
+        os.close(self.lock_fd)
+
+
+def default_directory(environ: Mapping[str, str]) -> Path:
+    """LAKESHORE_STATE_DIR, else the user's data directory."""
+    named = environ.get("LAKESHORE_STATE_DIR")
+    return Path(named).expanduser() if named else Path(platformdirs.user_data_dir("lakeshore", appauthor=False))
+
+
+def open_state(directory: Path | None, environ: Mapping[str, str]) -> State:
+    """Make, check and lock the directory; mint what is missing. Raises StateError."""
+    root = (directory.expanduser() if directory is not None else default_directory(environ)).absolute()
+    _make(root)
+    lock_fd = _lock(root)
+    try:
+        return State(
+            root=root,
+            admin_token=_admin_token(root / "admin.token"),
+            secrets_key=_secrets_key(root / "secrets.key", environ.get("SECRETS_KEY")),
+            lock_fd=lock_fd,
+        )
+    except BaseException:
+        os.close(lock_fd)
+        raise
+
+
+def _make(root: Path) -> None:
+    try:
+        root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        found = root.stat()
+        if not stat.S_ISDIR(found.st_mode):
+            raise StateError(f"the state directory {root} is not a directory; choose another with --state-dir")
+        if found.st_uid != os.geteuid() and os.geteuid() != 0:
+            raise StateError(
+                f"the state directory {root} belongs to user {found.st_uid}, not to you ({os.geteuid()}); "
+                "run as that user, or choose another with --state-dir"
+            )
+        if stat.S_IMODE(found.st_mode) & 0o077:
+            root.chmod(0o700)
+    except OSError as error:
+        raise _unusable(root, error) from error
+
+
+def _lock(root: Path) -> int:
+    path = root / "server.lock"
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise _unusable(root, error) from error
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        holder = os.read(fd, 32).decode("ascii", "replace").strip()
+        os.close(fd)
+        raise StateError(
+            f"another lakeshore serve (pid {holder or 'unknown'}) is using {root}; "
+            "stop it, or choose another directory with --state-dir"
+        ) from None
+    except OSError as error:
+        os.close(fd)
+        raise StateError(
+            f"cannot lock {path}: {error.strerror}; put the state directory on a local disk (--state-dir)"
+        ) from error
+    try:
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+    except OSError as error:
+        os.close(fd)
+        raise _unusable(root, error) from error
+    return fd
+
+
+def _admin_token(path: Path) -> str:
+    token = _read_or_mint(path, lambda: secrets.token_urlsafe(_KEY_BYTES)).strip()
+    if len(token) < 16 or not token.isascii():
+        raise StateError(f"{path} holds no usable token; delete it and start again to mint another")
+    return token
+
+
+def _secrets_key(path: Path, given: str | None) -> bytes:
+    if given:
+        return decode_secrets_key(given, "SECRETS_KEY")
+    text = _read_or_mint(path, lambda: base64.b64encode(secrets.token_bytes(_KEY_BYTES)).decode())
+    return decode_secrets_key(text, str(path))
+
+
+def decode_secrets_key(text: str, name: str) -> bytes:
+    """The 32 bytes of a base64 key. Raises StateError, which never shows the key."""
+    try:
+        key = base64.b64decode(text.strip(), validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise StateError(f"{name} is not base64; make one with: openssl rand -base64 32") from error
+    if len(key) != _KEY_BYTES:
+        raise StateError(
+            f"{name} decodes to {len(key)} bytes, not {_KEY_BYTES}; make one with: openssl rand -base64 32"
+        )
+    return key
+
+
+def _read_or_mint(path: Path, mint: Callable[[], str]) -> str:
+    try:
+        with contextlib.suppress(FileNotFoundError):
+            if stat.S_IMODE(path.stat().st_mode) & 0o077:
+                path.chmod(0o600)
+            return path.read_text("ascii", errors="replace")
+        value = mint()
+        partial = path.with_name(f".{path.name}.part")
+        partial.unlink(missing_ok=True)
+        fd = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        with open(fd, "w", encoding="ascii") as file:
+            file.write(value + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+        directory = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
+    except OSError as error:
+        raise _unusable(path.parent, error) from error
+    return value
+
+
+def _unusable(root: Path, error: OSError) -> StateError:
+    return StateError(
+        f"cannot write to the state directory {root}: {error.strerror or error}; "
+        "make it writable, or choose another with --state-dir or LAKESHORE_STATE_DIR"
+    )
