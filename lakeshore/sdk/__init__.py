@@ -1,1 +1,4 @@
-"""What people write against: `@udf`, `dls.run`, queues, planes and workers. Import from `lakeshore` or `dreamlake.lakeshore`."""
+"""What people write against: `@udf`, `dls.run`, queues, planes and workers.
+
+Import from `lakeshore` or `dreamlake.lakeshore`.
+"""

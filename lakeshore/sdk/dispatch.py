@@ -305,6 +305,26 @@ class Dispatch:
                     bell.wait(left)
         yield from self._follow(channel, bell_name, what, since, timeout, lambda: False)
 
+    # -- many waits at once
+
+    def watch_done(self, since: float, timeout_s: float) -> tuple[list[str], float]:
+        """Wait for invocations to end: the ids that ended at or after `since`, and the `since` of the next call."""
+        with self._state().bells.listen("done") as bell:
+            for last_look in (False, True):
+                found = self._rows(SQL.finished_since, {"since": since})
+                if found or last_look:
+                    return [id_ for id_, _at in found], max((at for _id, at in found), default=since)
+                bell.wait(timeout_s)
+        raise AssertionError("the second look returns")
+
+    def ring_done(self) -> None:
+        """Wake who waits in `watch_done`."""
+        self._state().bells.ring("done")
+
+    def ended(self, inv_id: str) -> bool:
+        """Whether there is nothing left to wait for: terminal, purged or unknown."""
+        return rows.ended(self._rows, self.ns, inv_id).state != "pending"
+
     # -- housekeeping
 
     def close(self) -> None:

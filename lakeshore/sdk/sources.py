@@ -1,7 +1,7 @@
 """Where a worker's jobs come from and where their endings go: one interface over every plane.
 
-A source hands out one job at a time and is told how it ended. What it prefetches, batches and renews meanwhile is its own
-affair. `PlaneSource` works with anything that has the documented verbs; an HTTP plane brings its own.
+A source hands out one job at a time and is told how it ended. What it prefetches, batches and renews meanwhile is its
+own affair. `PlaneSource` works with anything that has the documented verbs; an HTTP plane brings its own.
 """
 
 from __future__ import annotations

@@ -170,7 +170,7 @@ def _prepare(udf: UDF[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) 
 
 
 def _default_plane() -> Any:
-    from lakeshore.sdk.dispatch import default_dispatch  # at its wall: a call that names its plane opens no other
+    from lakeshore.sdk.default_plane import default_dispatch  # at its wall: a call that names its plane opens no other
 
     return default_dispatch()
 

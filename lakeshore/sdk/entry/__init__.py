@@ -1,1 +1,1 @@
-"""What runs as a process of its own: the queue worker (`worker`)."""
+"""Programs that other processes start by module name: the worker and its guardian."""

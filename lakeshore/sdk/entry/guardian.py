@@ -1,0 +1,216 @@
+"""The guardian: renews what a worker holds while its bodies run, and speaks for it when it is dead (K-9, K-12).
+
+It runs no user code, holds no result and asks for no work. It lists what the worker's slate says has begun; when the
+running job turns out long it gives back what has not. When the worker dies it says at once what had begun, gives
+everything back, and ends.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import select
+import signal
+import sys
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgpack
+
+from lakeshore.net.blocking import BlockingConnection
+from lakeshore.net.errors import NetError
+from lakeshore.net.target import parse_target
+
+from ..http_wire import POLL, Refusal, headers, pack, unpack
+from ..slate import Slate
+
+log = logging.getLogger(__name__)
+
+LONG_S = 0.03
+"""A job that runs longer than this is long: what waits behind it goes back."""
+LOOK_S = 0.015
+LAST_WORDS_S = 5.0
+
+
+@dataclass(slots=True)
+class Ward:
+    """One session of the worker."""
+
+    session: str
+    worker: str = ""
+    queue: str = "default"
+    n: int = 0
+    lease_s: float = 60.0
+    begun: list[list[Any]] = field(default_factory=list)
+    ready: list[list[Any]] = field(default_factory=list)
+    batch: int = 0
+    slate: Slate | None = None
+    renewed_at: float = 0.0
+
+    def update(self, message: dict[str, Any], now: float) -> None:
+        """The worker has spoken: it renewed by itself just now."""
+        for name in ("worker", "queue", "n", "lease_s", "begun", "ready", "batch"):
+            setattr(self, name, message[name])
+        if message.get("slate"):
+            self.slate = Slate.attach(message["slate"])
+        self.renewed_at = now
+
+    def started(self) -> list[list[Any]]:
+        """Pairs whose bodies have begun, ended ones that nobody has heard of included."""
+        begun = 0
+        if self.slate is not None:
+            batch, begun = self.slate.begun()
+            begun = begun if batch == self.batch else len(self.ready)
+        return [*self.begun, *self.ready[:begun]]
+
+    def pairs(self) -> list[list[Any]]:
+        """The list of the next poll."""
+        started = self.started()
+        rest = self.ready[len(started) - len(self.begun) :]
+        return [[id_, claim, True] for id_, claim in started] + [[id_, claim, False] for id_, claim in rest]
+
+
+class Guardian:
+    """The loop over what the worker says, the clock, and the worker's death."""
+
+    def __init__(self, plane: dict[str, Any]) -> None:
+        self._connection = BlockingConnection(parse_target(plane["url"]))
+        self._headers = headers(plane["token"], plane["namespace"])
+        self._pid = int(plane["pid"])
+        self._wards: dict[str, Ward] = {}
+        self._poll = select.poll()
+        self._poll.register(0, select.POLLIN | select.POLLHUP)
+        self._pidfd = _pidfd(self._pid)
+        if self._pidfd >= 0:
+            self._poll.register(self._pidfd, select.POLLIN)
+
+    def run(self, unpacker: msgpack.Unpacker) -> None:
+        while True:
+            ready = self._poll.poll(self._sleep_s() * 1000)
+            now = time.monotonic()
+            for fd, _event in ready:
+                data = b"" if fd == self._pidfd else os.read(0, 1 << 20)
+                if not data:
+                    self._last_words()
+                    return
+                unpacker.feed(data)
+                for message in unpacker:
+                    self._hear(message, now)
+            if self._pidfd < 0 and os.getppid() != self._pid:
+                self._last_words()
+                return
+            for ward in list(self._wards.values()):
+                self._look_after(ward, now)
+
+    def _sleep_s(self) -> float:
+        wards = self._wards.values()
+        if any(ward.ready and ward.slate is not None for ward in wards):
+            return LOOK_S
+        if any(ward.ready or ward.begun for ward in wards):
+            return 1.0
+        return 3600.0 if self._pidfd >= 0 else 1.0
+
+    def _hear(self, message: dict[str, Any], now: float) -> None:
+        if message.get("bye"):
+            self._wards.pop(message["session"], None)
+            return
+        ward = self._wards.setdefault(message["session"], Ward(message["session"]))
+        ward.update(message, now)
+
+    def _look_after(self, ward: Ward, now: float) -> None:
+        if ward.ready and ward.slate is not None:
+            begun = ward.slate.revoke_if_long(ward.batch, longer_than_s=LONG_S)
+            if begun is not None:
+                ward.begun = [*ward.begun, *ward.ready[:begun]]
+                ward.ready = []
+                ward.batch = -1
+                self._renew(ward, now)
+                return
+        if (ward.begun or ward.ready) and now - ward.renewed_at > ward.lease_s / 4:
+            self._renew(ward, now)
+
+    def _renew(self, ward: Ward, now: float) -> None:
+        ward.renewed_at = now
+        try:
+            answer = self._tell(ward, ward.pairs())
+        except (NetError, Refusal) as exc:
+            log.info("renewing %s: %s", ward.session, exc)
+            ward.renewed_at = now - ward.lease_s / 4 + 1.0
+            return
+        cancel = [c["body"] for c in answer.get("commands", ()) if c["kind"] == "cancel"]
+        heard = {
+            "session": ward.session,
+            "lost": answer.get("lost") or [],
+            "cancel": [[body["invocation_id"], body["claim"]] for body in cancel],
+        }
+        if heard["lost"] or heard["cancel"]:
+            os.write(1, msgpack.packb(heard))
+            gone = {tuple(pair) for pair in heard["lost"]}
+            ward.begun = [pair for pair in ward.begun if tuple(pair) not in gone]
+
+    def _tell(self, ward: Ward, pairs: list[list[Any]]) -> dict[str, Any]:
+        ward.n += 1
+        body = {
+            "worker_id": ward.worker,
+            "queue": ward.queue,
+            "timeout_s": 0,
+            "cursor": None,
+            "invocations": [],
+            "session": ward.session,
+            "n": ward.n,
+            "held": pairs,
+            "capacity": 0,
+        }
+        answer = self._connection.request("POST", POLL, headers=self._headers, body=pack(body), timeout=10.0)
+        return unpack(answer.status, answer.body, "renewing")
+
+    def _last_words(self) -> None:
+        """The worker is gone: what had begun is marked so, then nothing is listed, so that everything goes back."""
+        deadline = time.monotonic() + LAST_WORDS_S
+        for ward in self._wards.values():
+            if not (ward.begun or ward.ready):
+                continue
+            started = [[id_, claim, True] for id_, claim in ward.started()]
+            for pairs in [started, []] if started else [[]]:
+                while time.monotonic() < deadline:
+                    try:
+                        self._tell(ward, pairs)
+                    except NetError:
+                        time.sleep(0.2)
+                        continue
+                    except Refusal as exc:
+                        log.info("last words of %s: %s", ward.session, exc)
+                    break
+
+
+def _pidfd(pid: int) -> int:
+    opener = getattr(os, "pidfd_open", None)
+    if opener is None:
+        return -1
+    try:
+        return int(opener(pid))
+    except OSError:
+        return -1
+
+
+def main() -> int:
+    """Read the plane and then what is held from stdin, until the worker ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C is the worker's; this process ends with it
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    unpacker = msgpack.Unpacker()
+    while True:
+        data = os.read(0, 65536)
+        if not data:
+            return 0
+        unpacker.feed(data)
+        for plane in unpacker:
+            guardian = Guardian(plane)
+            for message in unpacker:
+                guardian._hear(message, time.monotonic())
+            guardian.run(unpacker)
+            return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

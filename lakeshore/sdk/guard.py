@@ -1,0 +1,120 @@
+"""The worker's side of its guardian: one small process beside it that renews its claims while bodies run (K-12).
+
+What is held goes to the guardian after each poll that brought or settled something; what has begun stands on the slate.
+What the guardian hears (a claim lost, a cancel asked for) comes back and stops the body.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import subprocess
+import sys
+import threading
+import weakref
+from typing import Any
+
+import msgpack
+
+from lakeshore._self import python_path
+
+from .session import Session
+from .slate import Slate
+
+log = logging.getLogger(__name__)
+
+
+class Guard:
+    """The guardian of one process for one plane; it starts when there is something to guard."""
+
+    def __init__(self, url: str, token: str | None, namespace: str) -> None:
+        self._plane = {"url": url, "token": token, "namespace": namespace}
+        self._process: subprocess.Popen[bytes] | None = None
+        self._lock = threading.Lock()
+        self._sessions: weakref.WeakValueDictionary[str, Session] = weakref.WeakValueDictionary()
+        self._told: set[str] = set()
+
+    def hold(self, session: Session, *, slate: Slate | None = None, batch: int = 0) -> None:
+        """Tell what the session holds now. Without a slate everything listed as started has begun."""
+        said = [[e["invocation_id"], e["claim"]] for e in session.unsaid.values()]
+        begun = [[e.id, e.claim] for e in session.held.values() if e.started]
+        ready = [[e.id, e.claim] for e in session.held.values() if not e.started]
+        if not (said or begun or ready) and session.id not in self._told:
+            return
+        self._sessions[session.id] = session
+        message = {
+            "session": session.id,
+            "worker": session.worker,
+            "queue": session.queue,
+            "n": session.n,
+            "lease_s": session.lease_s,
+            "begun": said + begun,
+            "ready": ready,
+            "batch": batch,
+            "slate": slate.path if slate is not None and session.id not in self._told else None,
+        }
+        self._told.add(session.id)
+        self._send(message)
+
+    def release(self, session: Session) -> None:
+        """The session holds nothing any more and never will."""
+        if session.id in self._told:
+            self._told.discard(session.id)
+            self._send({"session": session.id, "bye": True})
+
+    def close(self) -> None:
+        """End the guardian: what is still held is given back by it."""
+        with self._lock:
+            process, self._process = self._process, None
+        if process is not None and process.stdin is not None:
+            with contextlib.suppress(BrokenPipeError):
+                process.stdin.close()
+            process.wait(timeout=30)
+
+    def _send(self, message: dict[str, Any]) -> None:
+        data = msgpack.packb(message)
+        with self._lock:
+            process = self._process
+            if process is None or process.poll() is not None:
+                process = self._process = self._start()
+            assert process.stdin is not None
+            try:
+                process.stdin.write(data)
+                process.stdin.flush()
+            except BrokenPipeError:
+                log.warning("the guardian ended by itself; the next poll starts another")
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join([*python_path(), os.environ.get("PYTHONPATH", "")])}
+        process = subprocess.Popen(
+            [sys.executable, "-m", "lakeshore.sdk.entry.guardian"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=environment,
+            start_new_session=True,
+        )
+        assert process.stdin is not None
+        process.stdin.write(msgpack.packb({**self._plane, "pid": os.getpid()}))
+        process.stdin.flush()
+        threading.Thread(target=self._listen, args=(process,), name="lakeshore-guard", daemon=True).start()
+        return process
+
+    def _listen(self, process: subprocess.Popen[bytes]) -> None:
+        assert process.stdout is not None
+        unpacker = msgpack.Unpacker()
+        with process.stdout as pipe:
+            while data := os.read(pipe.fileno(), 65536):
+                unpacker.feed(data)
+                for message in unpacker:
+                    self._heard(message)
+
+    def _heard(self, message: dict[str, Any]) -> None:
+        session = self._sessions.get(message["session"])
+        if session is None:
+            return
+        for id_, claim in message.get("lost", ()):
+            log.warning("claim %s of %s is lost; its body is ended", claim, id_)
+            session.drop(id_, claim, "lost")
+        for id_, claim in message.get("cancel", ()):
+            session.cancel(id_, claim)

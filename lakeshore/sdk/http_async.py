@@ -1,0 +1,338 @@
+"""The producer verbs of an HTTP plane on the running loop: no thread per verb, wait or stream.
+
+As on the blocking side, submits that come together leave together, and one task of those that wait reads the process's
+one watch; the others are told. Works on asyncio and on trio; every loop has a watch of its own.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from lakeshore import wire
+from lakeshore.net.current import async_pool_for
+from lakeshore.net.errors import ConnectionLost, NetError
+from lakeshore.net.errors import Timeout as NetTimeout
+
+from . import http_wire, outcomes
+from .aio import Promise, in_thread, loop_key, sleep
+from .errors import DispatchError
+from .http_wire import Refusal
+from .submitter import MAX_BYTES, MAX_ITEMS
+from .watch import WatchBook
+from .watcher import POLL_S, patience
+
+if TYPE_CHECKING:
+    from .http_dispatch import HttpDispatch
+
+T = TypeVar("T")
+SLACK_S = 10.0
+
+
+class AsyncHttp:
+    """Async verbs of `plane`, for whatever loop awaits them."""
+
+    def __init__(self, plane: HttpDispatch) -> None:
+        self._plane = plane
+        self._loops: dict[object, _Loop] = {}
+
+    async def run(self, call: Callable[[], T]) -> T:
+        """A blocking verb that has no async form (claim, ack, nack of hand-written workers)."""
+        return await in_thread(call)
+
+    async def submit(
+        self,
+        queue: str,
+        envelope: bytes,
+        *,
+        id: str,
+        key: str | None = None,
+        priority: float = 0.0,
+        parent: str | None = None,
+        run_config: Mapping[str, Any] | None = None,
+        retry_failed: str | None = None,
+    ) -> str:
+        """As `HttpDispatch.submit`."""
+        refused = http_wire.too_large(len(envelope), "the call's arguments")
+        if refused is not None:
+            raise refused
+        if http_wire.travels_beside(len(envelope)):
+            args = await in_thread(lambda: self._plane._payload("args", envelope, id, "the call's arguments"))
+        else:
+            args = {"args_blob": envelope}
+        item = http_wire.submit_item(
+            queue,
+            args,
+            id=id,
+            key=key,
+            priority=priority,
+            parent=parent,
+            run_config=run_config,
+            retry_failed=retry_failed,
+        )
+        return await self._loop().submit(item)
+
+    async def result(self, inv_id: str, *, timeout: float | None) -> bytes:  # noqa: ASYNC109  # documented
+        """As `HttpDispatch.result`."""
+        answer = await self._loop().wait(inv_id, timeout)
+        if answer is None:
+            asked = {"invocation_id": inv_id, "timeout_s": 0}
+            answer = await self.call("POST", http_wire.AWAIT, asked, f"awaiting {inv_id}")
+            if answer["state"] == "pending":
+                raise outcomes.still(inv_id, str(answer.get("row_state")), timeout)
+        answer = http_wire.value_or_raise(inv_id, answer)
+        reference = answer.get("result_ref")
+        if reference:
+            return await in_thread(lambda: self._plane.fetch(reference, "the result"))
+        return answer.get("result_blob") or b""
+
+    async def get(self, inv_id: str) -> dict[str, Any] | None:
+        """As `HttpDispatch.get`."""
+        body = {"invocation_id": inv_id, "timeout_s": 0, "get": True}
+        answer = await self.call("POST", http_wire.AWAIT, body, f"asking for {inv_id}")
+        row: dict[str, Any] | None = answer.get("invocation")
+        return row
+
+    async def cancel(self, inv_id: str) -> bool:
+        """As `HttpDispatch.cancel`."""
+        path = http_wire.path("v1", "producer", "invocations", inv_id, "cancel")
+        return bool((await self.call("POST", path, {}, f"cancelling {inv_id}"))["cancelled"])
+
+    async def count(self, queue: str, state: str) -> int:
+        """As `HttpDispatch.count`."""
+        wanted = "killed" if state == "cancelled" else state
+        path = http_wire.path("v1", "producer", "queues", queue, "count", state=wanted)
+        return int((await self.call("GET", path, None, f"counting {queue}"))["count"])
+
+    async def journal_read(
+        self,
+        inv_id: str,
+        *,
+        since: int,
+        timeout: float | None,  # noqa: ASYNC109  # documented
+    ) -> AsyncIterator[tuple[int, bytes]]:
+        """As `HttpDispatch.journal_read`, on one connection and no thread."""
+        what = f"invocation {inv_id}"
+        deadline = _after(timeout)
+        waits = patience()
+        while True:
+            left = None if timeout is None else max(0.05, deadline - time.monotonic())
+            path = http_wire.path("v1", "producer", "invocations", inv_id, "result", "stream", since=since)
+            try:
+                stream = await async_pool_for(self._plane.target).stream(
+                    "GET", path, headers=self._plane.headers, timeout=left
+                )
+                async with stream:
+                    if stream.status != 200:
+                        http_wire.unpack(stream.status, await stream.read(), f"reading {what}")
+                    reader = wire.FrameReader()
+                    async for data in stream:
+                        for seq, frame, terminal in http_wire.pieces_of(reader, data):
+                            yield seq, frame
+                            since, deadline = seq, _after(timeout)
+                            if terminal:
+                                return
+                return
+            except NetTimeout:
+                raise outcomes.silent(what, timeout) from None
+            except Refusal as exc:
+                if exc.status == 404:
+                    raise outcomes.not_there(inv_id, str(exc.body.get("state"))) from None
+                raise
+            except ConnectionLost:
+                pass  # resumed below, after the last frame seen
+            except NetError as exc:
+                if time.monotonic() >= deadline:
+                    raise DispatchError(f"reading {what} failed: {exc}") from exc
+            if time.monotonic() >= deadline:
+                raise outcomes.silent(what, timeout)
+            await sleep(next(waits))
+
+    async def call(self, method: str, path: str, body: Mapping[str, Any] | None, what: str) -> dict[str, Any]:
+        """One verb, sent again until it is answered or the plane's timeout is over."""
+        deadline = time.monotonic() + self._plane.timeout
+        waits = patience()
+        while True:
+            try:
+                return await self.once(method, path, body, what, 0.0)
+            except NetError as exc:
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    raise DispatchError(f"{what} failed: {exc}") from exc
+                await sleep(min(left, next(waits)))
+
+    async def once(
+        self, method: str, path: str, body: Mapping[str, Any] | None, what: str, wait_s: float
+    ) -> dict[str, Any]:
+        """One request."""
+        data = None if body is None else http_wire.pack(body)
+        answer = await async_pool_for(self._plane.target).request(
+            method, path, headers=self._plane.headers, body=data, timeout=wait_s + SLACK_S + self._plane.timeout
+        )
+        return http_wire.unpack(answer.status, answer.body, what)
+
+    def _loop(self) -> _Loop:
+        key = loop_key()
+        found = self._loops.get(key)
+        if found is None:
+            found = self._loops[key] = _Loop(self)
+        return found
+
+
+class _Loop:
+    """What the tasks of one loop share: a watch, and submits that wait to leave."""
+
+    def __init__(self, verbs: AsyncHttp) -> None:
+        self._verbs = verbs
+        self._book = WatchBook()
+        self._leading = False
+        self._promises: dict[str, set[Promise[None]]] = {}
+        self._followers: dict[Promise[None], None] = {}
+        self._outbox: list[tuple[dict[str, Any], Promise[Any]]] = []
+        self._sending = False
+        self._waits = patience()
+
+    # -- submits
+
+    async def submit(self, item: dict[str, Any]) -> str:
+        promise: Promise[Any] = Promise()
+        self._outbox.append((item, promise))
+        if not self._sending:
+            self._sending = True
+            try:
+                await sleep(0)  # whoever submits in this turn of the loop leaves with us
+                while self._outbox and not promise.kept:
+                    await self._send_batch()
+            finally:
+                self._sending = False
+                self._pass_on_outbox()
+        answer: Any = None
+        while answer is None:
+            answer = await promise.wait()
+            if answer is None:  # asked to send: the sender before us has what it wanted
+                promise = await self._take_over(item)
+        if int(answer.get("status", 200)) != 200:
+            http_wire.refuse(int(answer["status"]), answer, "submitting")
+        sent = str(answer["invocation_id"])
+        self._book.forget(sent)
+        self._book.submitted(sent)
+        return sent
+
+    async def _take_over(self, item: dict[str, Any]) -> Promise[Any]:
+        promise: Promise[Any] = Promise()
+        self._outbox.insert(0, (item, promise))
+        self._sending = True
+        try:
+            while self._outbox and not promise.kept:
+                await self._send_batch()
+        finally:
+            self._sending = False
+            self._pass_on_outbox()
+        return promise
+
+    def _pass_on_outbox(self) -> None:
+        if self._outbox:
+            _item, promise = self._outbox.pop(0)
+            promise.keep(None)
+
+    async def _send_batch(self) -> None:
+        batch: list[tuple[dict[str, Any], Promise[Any]]] = []
+        size = 0
+        while self._outbox and len(batch) < MAX_ITEMS and size < MAX_BYTES:
+            batch.append(self._outbox.pop(0))
+            size += len(batch[-1][0].get("args_blob") or b"")
+        bodies = [item for item, _promise in batch]
+        watch = self._book.session
+        try:
+            if len(batch) == 1:
+                sent = await self._verbs.call("POST", http_wire.SUBMIT, {**bodies[0], "watch": watch}, "submitting")
+                answers = [sent]
+            else:
+                body = {"invocations": bodies, "watch": watch}
+                answers = (await self._verbs.call("POST", http_wire.SUBMIT, body, "submitting"))["results"]
+        except BaseException as exc:
+            told = exc if isinstance(exc, Exception) else DispatchError("the task that sent this submit was cancelled")
+            for _item, promise in batch:
+                promise.fail(told)
+            raise
+        for (_item, promise), answer in zip(batch, answers, strict=True):
+            promise.keep(answer)
+
+    # -- results
+
+    async def wait(self, id_: str, timeout_s: float | None) -> Mapping[str, Any] | None:
+        """The answer for `id_`, or None when the time is over."""
+        deadline = _after(timeout_s)
+        book = self._book
+        book.enter(id_)
+        try:
+            if self._leading and id_ not in book._listed and book.answer(id_) is None:
+                self._tell(book.read(await self._ask(0.0)))
+            while (answer := book.answer(id_)) is None:
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    return None
+                if self._leading:
+                    await self._follow(id_, left)
+                else:
+                    await self._lead(min(left, POLL_S))
+            book.forget(id_)
+            return answer
+        finally:
+            book.leave(id_)
+
+    async def _follow(self, id_: str, left: float) -> None:
+        promise: Promise[None] = Promise()
+        waiting = self._promises.setdefault(id_, set())
+        waiting.add(promise)
+        self._followers[promise] = None
+        try:
+            await promise.wait(left if left != float("inf") else None)
+        except TimeoutError:
+            return
+        finally:
+            waiting.discard(promise)
+            if not waiting:
+                self._promises.pop(id_, None)
+            self._followers.pop(promise, None)
+
+    async def _lead(self, wait_s: float) -> None:
+        self._leading = True
+        try:
+            self._tell(self._book.read(await self._ask(wait_s)))
+        finally:
+            self._leading = False
+            self._hand_over()
+
+    async def _ask(self, wait_s: float) -> Mapping[str, Any]:
+        try:
+            answer = await self._verbs.once(
+                "POST", http_wire.AWAIT, self._book.request(wait_s), "waiting for results", wait_s
+            )
+        except NetError:
+            self._book.lost_set()
+            await sleep(next(self._waits))
+            return {}
+        except BaseException:
+            self._book.lost_set()  # cancelled: what the server answered is not known
+            raise
+        self._waits = patience()
+        return answer
+
+    def _tell(self, ids: list[str]) -> None:
+        for id_ in ids:
+            for promise in self._promises.pop(id_, ()):
+                promise.keep(None)
+
+    def _hand_over(self) -> None:
+        """Wake one that still waits: it leads from here."""
+        while self._followers:
+            promise, _ = self._followers.popitem()
+            if not promise.kept:
+                promise.keep(None)
+                return
+
+
+def _after(timeout: float | None) -> float:
+    return float("inf") if timeout is None else time.monotonic() + timeout

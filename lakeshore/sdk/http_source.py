@@ -1,0 +1,165 @@
+"""A worker loop's end of an HTTP plane: prefetch short jobs, say endings in batches, never begin what was given back.
+
+Endings leave with the next poll, at the latest after 2 ms of work; a poll with nothing to do waits at the server.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from lakeshore.net.blocking import BlockingConnection
+from lakeshore.net.errors import NetError
+from lakeshore.wire.messages import MAX_PREFETCH
+
+from . import http_wire
+from .errors import DispatchError
+from .frame_sender import FrameSender
+from .guard import Guard
+from .http_wire import Refusal
+from .session import Session
+from .slate import Slate
+from .sources import Ending, FrameSink, Work
+from .watcher import patience
+
+if TYPE_CHECKING:
+    from .http_dispatch import HttpDispatch
+
+log = logging.getLogger(__name__)
+
+FLUSH_S = 0.002
+LONG_POLL_S = 20.0
+SLACK_S = 10.0
+FAREWELL_S = 5.0
+
+
+class SessionSource:
+    """One worker loop. `once` takes a single job and prefetches none."""
+
+    local = False
+
+    def __init__(self, plane: HttpDispatch, session: Session, guard: Guard, *, retries: int, once: bool) -> None:
+        self._plane, self._session, self._guard = plane, session, guard
+        self._retries, self._once = retries, once
+        self._connection = BlockingConnection(plane.target)
+        self._slate = Slate.create()
+        self._batch = 0
+        self._draining = False
+        self._said_at = time.monotonic()
+        self._waits = patience()
+
+    def next(self, wait_s: float) -> Work | None:
+        deadline = time.monotonic() + wait_s
+        while True:
+            session = self._session
+            if session.unsaid and session.ready and time.monotonic() - self._said_at > FLUSH_S:
+                self._poll(0.0)
+            entry = self._take()
+            if entry is not None:
+                return self._plane.claimed(entry)
+            if self._draining or session.fenced:
+                return None
+            left = deadline - time.monotonic()
+            asked = min(max(left, 0.0), LONG_POLL_S)
+            self._poll(asked)
+            if not session.ready and time.monotonic() >= deadline:
+                return None
+
+    def begin(self, work: Work, stop: Callable[[str], None]) -> None:
+        with self._session.lock:
+            if self._session.claim_of(work.id) == work.claim:
+                self._session.begin(work.id, stop)
+                return
+        stop("lost")
+
+    def end(self, work: Work, ending: Ending) -> None:
+        self._slate.idle()
+        said: dict[str, Any] = {"state": ending.outcome}
+        if ending.outcome == "succeeded":
+            try:
+                said |= self._plane._payload("result", ending.result, work.id, "the result")
+            except DispatchError as exc:
+                said = {"state": "failed", "error": {"type": "DispatchError", "message": str(exc)}, "retry": False}
+        else:
+            said |= {"error": ending.error, "retry": ending.retry, "retries": self._retries}
+        if ending.last_seq is not None and said["state"] == "succeeded":
+            said["last_seq"] = ending.last_seq
+        with self._session.lock:
+            if not self._session.end(work.id, work.claim, said):
+                log.warning("the ending of %s is not wanted any more: its claim was lost", work.id)
+
+    def sink(self, work: Work) -> FrameSink:
+        return FrameSender(self._plane, work)
+
+    def drain(self) -> None:
+        """Take no more jobs. May be called from a signal handler: a poll that waits ends at once."""
+        self._draining = True
+        self._connection.interrupt()
+
+    def close(self) -> None:
+        self._draining = True
+        session = self._session
+        session.give_back()
+        deadline = time.monotonic() + FAREWELL_S
+        try:
+            self._poll(0.0, capacity=0)
+            while session.unsaid and time.monotonic() < deadline:
+                self._poll(0.0, capacity=0)
+            if session.unsaid:
+                log.error("%d endings could not be said: the server does not answer", len(session.unsaid))
+        finally:
+            self._guard.release(session)
+            self._connection.close()
+            self._slate.close()
+
+    def _take(self) -> Any:
+        with self._session.lock:
+            entry = self._session.take()
+            if entry is None:
+                return None
+            if not self._slate.begin():
+                self._session.held.pop(entry.id, None)
+                self._session.give_back()
+                return None
+            return entry
+
+    def _poll(self, timeout_s: float, *, capacity: int | None = None) -> None:
+        session = self._session
+        if capacity is None:
+            room = 1 if self._once else MAX_PREFETCH
+            capacity = 0 if self._draining else max(0, room - len(session.ready))
+        with session.lock:
+            body = session.request(capacity=capacity, timeout_s=timeout_s)
+        try:
+            answer = self._connection.request(
+                "POST",
+                http_wire.POLL,
+                headers=self._plane.headers,
+                body=http_wire.pack(body),
+                timeout=timeout_s + SLACK_S,
+                retry_stale=False,
+                max_body=64 * 1024 * 1024,
+            )
+            read = http_wire.unpack(answer.status, answer.body, f"polling {session.queue}")
+        except NetError as exc:
+            if not self._draining:
+                log.warning("%s; trying again", exc)
+                time.sleep(next(self._waits))
+            return
+        except Refusal as exc:
+            if exc.status == 409 and exc.body.get("error") == "superseded":
+                return
+            if exc.status in (429, 503, 507):
+                log.warning("%s; trying again", exc)
+                time.sleep(next(self._waits))
+                return
+            raise
+        self._waits = patience()
+        self._said_at = time.monotonic()
+        with session.lock:
+            session.read(read)
+            self._batch += 1
+            self._slate.new_batch(self._batch)
+            self._guard.hold(session, slate=self._slate, batch=self._batch)

@@ -1,0 +1,140 @@
+"""The bodies of the producer and worker verbs, and what their answers mean: no I/O, for the blocking and async side.
+
+Reference: api/function-protocol.md; `lakeshore.wire.messages` states the protocol.
+"""
+
+from __future__ import annotations
+
+import urllib.parse
+from collections.abc import Iterator, Mapping
+from typing import Any, NoReturn
+
+import msgpack
+
+from lakeshore import wire
+from lakeshore.wire.messages import INLINE_THRESHOLD_BYTES, MAX_PAYLOAD_BYTES
+
+from . import outcomes
+from .errors import DispatchError
+
+CONTENT_TYPE = "application/x-msgpack"
+SUBMIT, AWAIT, POLL, ACK, CHUNK = (
+    "/v1/producer/submit",
+    "/v1/producer/await",
+    "/v1/daemon/poll",
+    "/v1/daemon/ack",
+    "/v1/daemon/result-chunk",
+)
+TERMINAL = frozenset({"succeeded", "failed", "killed", "timeout"})
+_STUB = {"module": "_native_wire", "qualname": "_native_wire.envelope", "version": "v1"}
+
+
+class Refusal(DispatchError):
+    """The server said no: `status` and the decoded body."""
+
+    def __init__(self, message: str, *, status: int, body: Mapping[str, Any]) -> None:
+        super().__init__(message)
+        self.status = status
+        self.body = dict(body)
+
+
+def headers(token: str | None, namespace: str) -> list[tuple[str, str]]:
+    """What every request carries."""
+    found = [("Content-Type", CONTENT_TYPE), ("Accept", CONTENT_TYPE), ("X-LS-Namespace", namespace)]
+    if token:
+        found.append(("Authorization", f"Bearer {token}"))
+    return found
+
+
+def pack(body: Mapping[str, Any]) -> bytes:
+    packed: bytes = msgpack.packb(body)
+    return packed
+
+
+def unpack(status: int, data: bytes, what: str) -> dict[str, Any]:
+    """The answer's map. Raises Refusal for any status but 200."""
+    try:
+        body = msgpack.unpackb(data, strict_map_key=False) if data else {}
+    except (ValueError, msgpack.UnpackException):
+        body = {}
+    if not isinstance(body, dict):
+        body = {}
+    if status not in (200, 202):
+        refuse(status, body, what)
+    return body
+
+
+def refuse(status: int, body: Mapping[str, Any], what: str) -> NoReturn:
+    """Raise what a refusal means, in words that say what to do."""
+    said = str(body.get("error") or f"HTTP {status}")
+    field = f" (field {body['field']})" if body.get("field") else ""
+    hint = f"; {body['hint']}" if body.get("hint") else ""
+    if status == 401 and not hint:
+        hint = "; set LAKESHORE_CLIENT_TOKEN, or pass token="
+    raise Refusal(f"{what} was refused: {said}{field}{hint}", status=status, body=body)
+
+
+def too_large(size: int, what: str) -> DispatchError | None:
+    """The error for a payload that no plane takes, before a byte is sent (K-20)."""
+    if size <= MAX_PAYLOAD_BYTES:
+        return None
+    return DispatchError(
+        f"{what} is {size / 2**20:.1f} MiB, the limit is {MAX_PAYLOAD_BYTES // 2**20} MiB; "
+        "pass a key or a path to the data instead of the data itself"
+    )
+
+
+def travels_beside(size: int) -> bool:
+    """Whether a payload goes through the blob store rather than inside the call."""
+    return size > INLINE_THRESHOLD_BYTES
+
+
+def submit_item(
+    queue: str,
+    args: Mapping[str, Any],
+    *,
+    id: str,
+    key: str | None,
+    priority: float,
+    parent: str | None,
+    run_config: Mapping[str, Any] | None,
+    retry_failed: str | None,
+) -> dict[str, Any]:
+    """One submit; `args` is `{"args_blob": …}` or `{"args_ref": …}`."""
+    config = {**(run_config or {}), "queue": queue, "priority": float(priority), "key": key}
+    item: dict[str, Any] = {
+        "invocation_id": id,
+        "queue": queue,
+        "function": _STUB,
+        **args,
+        "run_config": config,
+        "code_context": {},
+    }
+    if parent is not None:
+        item["parent_invocation_id"] = parent
+    if retry_failed is not None:
+        item["retry_failed"] = retry_failed
+    return item
+
+
+def value_or_raise(inv_id: str, answer: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The answer of a succeeded invocation. Raises the failure of any other end."""
+    state = str(answer.get("state"))
+    if state in ("unknown", "purged"):
+        raise outcomes.not_there(inv_id, state)
+    if state != "succeeded":
+        raise outcomes.failure(inv_id, state, answer.get("error"))
+    return answer
+
+
+def pieces_of(reader: wire.FrameReader, data: bytes) -> Iterator[tuple[int, bytes, bool]]:
+    """(seq, frame bytes, terminal) of what a stream brought."""
+    for frame in reader.feed(data):
+        yield frame.seq, frame.to_bytes(), frame.kind.terminal
+
+
+def path(*parts: str, **query: Any) -> str:
+    """A path of quoted segments with a query."""
+    text = "/".join(urllib.parse.quote(part, safe="") for part in parts)
+    asked = urllib.parse.urlencode({name: value for name, value in query.items() if value is not None})
+    return f"/{text}" + (f"?{asked}" if asked else "")

@@ -1,0 +1,306 @@
+"""`SyncQueue`, its async twin `Queue`, and `Topic`: a name on a plane, and the verbs that producers and hand-written
+workers use.
+
+The async verbs run natively on asyncio and on trio: an HTTP plane answers them on the loop itself, the local plane
+through a few threads that all queues of a process share.
+Reference: python-sdk/queue.md.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+from lakeshore import wire
+from lakeshore.sdk import outcomes
+
+from .default_plane import default_dispatch
+from .dispatch import check_kind
+from .ids import new_id
+from .jobs import Job, Reassembly, decode, values_of, worker_name
+from .local_async import ThreadedPlane
+
+__all__ = ["Job", "Queue", "SyncQueue", "Topic"]
+
+
+class SyncQueue:
+    """A queue, blocking. `dispatch` is any plane (default: the process's), `kind` the order in which `claim` takes."""
+
+    def __init__(self, name: str, *, dispatch: Any = None, kind: str = "fifo", temperature: float = 1.0) -> None:
+        if not isinstance(name, str):
+            raise TypeError(f"a queue's name is a str, got {type(name).__name__}")
+        check_kind(kind)
+        self.name = name
+        self.kind = kind
+        self.temperature = temperature
+        self.plane = default_dispatch() if dispatch is None else dispatch
+        self._worker = ("", -1)
+        self._posted: dict[str, int] = {}
+        self._streams: set[str] = set()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r}, dispatch={self.plane!r})"
+
+    @property
+    def dispatch(self) -> Any:
+        """The plane this queue is bound to."""
+        return self.plane
+
+    # -- producers
+
+    def submit(
+        self,
+        payload: Any = None,
+        *,
+        envelope: Any = None,
+        key: str | None = None,
+        priority: float = 0.0,
+        _key: str | None = None,
+        _priority: float | None = None,
+    ) -> str:
+        """Put a payload (any value the codec knows, a Thunk, or a ready `envelope=`) on the queue; its invocation id.
+
+        The same `key` on the same queue gives the id of the first submit.
+        """
+        prepared = packed(payload, envelope, key or _key)
+        priority = priority if _priority is None else _priority
+        sent: str = self.plane.submit(self.name, prepared[1], id=prepared[0], key=key or _key, priority=priority)
+        return sent
+
+    def result(self, inv_id: str, *, timeout: float | None = 30.0) -> Any:
+        """Wait for the result of an invocation of this plane, from any process.
+
+        Raises DispatchError when it failed or was cancelled, TimeoutError when the wait ends first: the id stays valid.
+        """
+        return unpacked(self.plane.result(inv_id, timeout=timeout))
+
+    def call(self, payload: Any, *, timeout: float | None = 30.0, **options: Any) -> Any:
+        """`submit`, then `result`."""
+        return self.result(self.submit(payload, **options), timeout=timeout)
+
+    def stream(self, inv_id: str, *, since: int = -1, timeout: float | None = 30.0) -> Iterator[Any]:
+        """The values that an invocation yields, live. `since` is the last seq seen; a silence of `timeout` s raises."""
+        ended = yield from values_of(self.plane.journal_read(inv_id, since=since, timeout=timeout), inv_id)
+        if not ended:
+            check_end(inv_id, self.plane.get(inv_id))
+
+    def cancel(self, inv_id: str) -> bool:
+        """Cancel what has not begun: True when this call did it. A running job finishes its attempt."""
+        return bool(self.plane.cancel(inv_id))
+
+    def count(self, state: str = "queued") -> int:
+        """How many invocations of this queue are in one state."""
+        return int(self.plane.count(self.name, state))
+
+    def __len__(self) -> int:
+        return self.count()
+
+    def __bool__(self) -> bool:
+        return True
+
+    def topic(self, name: str | None = None) -> Topic:
+        """A channel of values that belongs to no invocation."""
+        return Topic(name or f"topic-{new_id().lower()}", queue=self.name, plane=self.plane)
+
+    # -- workers
+
+    @property
+    def worker_id(self) -> str:
+        """Who claims: one name per queue object and process."""
+        if self._worker[1] != os.getpid():
+            self._worker = (worker_name(), os.getpid())
+        return self._worker[0]
+
+    def claim(self) -> Job | None:
+        """Take the next job, or None. Exactly one claimer gets it."""
+        found = self.plane.claim(self.name, self.worker_id, kind=self.kind, temperature=self.temperature)
+        if found is None:
+            return None
+        claim = getattr(found, "claim", 0)
+        self._posted[found.id] = getattr(found, "first_seq", 0)
+        return Job(id=found.id, payload=decode(found.envelope), attempt=found.attempt, queue=found.queue, claim=claim)
+
+    def ack(self, job: Job, result: Any = None) -> None:
+        """The job succeeded. Raises DispatchError when it is not this queue's any more."""
+        first = self._posted.pop(job.id, 0)
+        posted = {"last_seq": first - 1} if job.id in self._streams else {}
+        self._streams.discard(job.id)
+        self.plane.ack(job.id, self.worker_id, result=wire.pack(result), **fence(job), **posted)
+
+    def nack(self, job: Job, *, error: Any, retry: bool = True) -> None:
+        """The attempt failed: the job runs again while attempts remain and `retry` is true."""
+        self._posted.pop(job.id, None)
+        self.plane.nack(job.id, self.worker_id, error=error, retry=retry, **fence(job))
+
+    @contextlib.contextmanager
+    def working(self) -> Iterator[Job | None]:
+        """Claim one job for the block: acked at its end, nacked when it raises. None when the queue is empty."""
+        job = self.claim()
+        if job is None:
+            yield None
+            return
+        try:
+            yield job
+        except BaseException as exc:
+            self.nack(job, error=outcomes.as_error(exc), retry=isinstance(exc, Exception))
+            raise
+        self.ack(job)
+
+    def post(self, inv_id: str, value: Any, *, final: bool = False) -> int:
+        """Append one value to the stream of a job claimed here; the seq it got. With `final` no more values follow.
+
+        The END itself is written when the job is acked.
+        """
+        if final and value is not None:
+            self.post(inv_id, value)
+        seq = self._posted.get(inv_id, 0)
+        self._streams.add(inv_id)
+        if final:
+            return int(self.plane.journal_append(inv_id, seq, wire.end_frame(seq), final=True))
+        frame = wire.Frame(kind=wire.FrameKind.VALUE, seq=seq, body=value, meta=None).to_bytes()
+        self.plane.journal_append(inv_id, seq, frame)
+        self._posted[inv_id] = seq + 1
+        return seq
+
+
+class Queue:
+    """A queue, async: every verb is awaited, on asyncio or on trio. `q.sync` is the same queue, blocking."""
+
+    def __init__(self, name: str, **options: Any) -> None:
+        self._q = SyncQueue(name, **options)
+
+    def __repr__(self) -> str:
+        return f"Queue({self.name!r}, dispatch={self._q.plane!r})"
+
+    @property
+    def sync(self) -> SyncQueue:
+        """The blocking queue with the same plane, name and order."""
+        return self._q
+
+    @property
+    def name(self) -> str:
+        return self._q.name
+
+    @property
+    def _plane(self) -> Any:
+        native = getattr(self._q.plane, "aio", None)
+        return native if native is not None else ThreadedPlane(self._q.plane)
+
+    async def submit(
+        self, payload: Any = None, *, envelope: Any = None, key: str | None = None, priority: float = 0.0
+    ) -> str:
+        """As `SyncQueue.submit`."""
+        id_, data = packed(payload, envelope, key)
+        sent: str = await self._plane.submit(self.name, data, id=id_, key=key, priority=priority)
+        return sent
+
+    async def result(self, inv_id: str, *, timeout: float | None = 30.0) -> Any:  # noqa: ASYNC109  # documented
+        """As `SyncQueue.result`."""
+        return unpacked(await self._plane.result(inv_id, timeout=timeout))
+
+    async def call(self, payload: Any, *, timeout: float | None = 30.0, **options: Any) -> Any:  # noqa: ASYNC109
+        """`submit`, then `result`."""
+        return await self.result(await self.submit(payload, **options), timeout=timeout)
+
+    async def stream(
+        self,
+        inv_id: str,
+        *,
+        since: int = -1,
+        timeout: float | None = 30.0,  # noqa: ASYNC109  # documented
+    ) -> AsyncIterator[Any]:
+        """As `SyncQueue.stream`."""
+        plane = self._plane
+        feed = Reassembly(inv_id)
+        async with contextlib.aclosing(plane.journal_read(inv_id, since=since, timeout=timeout)) as pieces:
+            async for _seq, data in pieces:
+                for value in feed.feed(data):
+                    yield value
+        if not feed.ended:
+            check_end(inv_id, await plane.get(inv_id))
+
+    async def cancel(self, inv_id: str) -> bool:
+        """As `SyncQueue.cancel`."""
+        return bool(await self._plane.cancel(inv_id))
+
+    async def count(self, state: str = "queued") -> int:
+        """As `SyncQueue.count`."""
+        return int(await self._plane.count(self.name, state))
+
+    async def claim(self) -> Job | None:
+        """As `SyncQueue.claim`."""
+        found: Job | None = await self._plane.run(self._q.claim)
+        return found
+
+    async def ack(self, job: Job, result: Any = None) -> None:
+        """As `SyncQueue.ack`."""
+        await self._plane.run(lambda: self._q.ack(job, result))
+
+    async def nack(self, job: Job, *, error: Any, retry: bool = True) -> None:
+        """As `SyncQueue.nack`."""
+        await self._plane.run(lambda: self._q.nack(job, error=error, retry=retry))
+
+    def topic(self, name: str | None = None) -> Topic:
+        """As `SyncQueue.topic`: not awaited, and the same type."""
+        return self._q.topic(name)
+
+
+class Topic:
+    """A channel of values on a queue: posted by anybody, read live by anybody, from any point."""
+
+    def __init__(self, name: str, *, queue: str, plane: Any) -> None:
+        self.name = name
+        self._queue = queue
+        self._plane = plane
+
+    def __repr__(self) -> str:
+        return f"Topic({self.name!r}, queue={self._queue!r})"
+
+    def post(self, value: Any, *, final: bool = False) -> int:
+        """Append a value; its seq. With `final` the topic's END is appended (after the value, when there is one)."""
+        if final and value is not None:
+            self._plane.topic_post(self._queue, self.name, wire.pack(value))
+        return int(self._plane.topic_post(self._queue, self.name, wire.pack(value), final=final))
+
+    def listen(self, since: int = -1, timeout: float | None = 5.0) -> Any:
+        """The next value after `since`, or None after `timeout` seconds."""
+        try:
+            return next(self.stream(since, timeout), None)
+        except TimeoutError:
+            return None
+
+    def stream(self, since: int = -1, timeout: float | None = 5.0) -> Iterator[Any]:
+        """Values after `since`, live, until the END. A silence of `timeout` seconds raises TimeoutError."""
+        pieces = self._plane.topic_read(self._queue, self.name, since=since, timeout=timeout)
+        yield from values_of(pieces, f"topic {self.name}")
+
+
+def packed(payload: Any, envelope: Any, key: str | None) -> tuple[str, bytes]:
+    """(id, bytes) of a submit."""
+    if envelope is None and hasattr(payload, "to_envelope"):
+        envelope = payload.to_envelope(key=key)
+    if envelope is None:
+        return new_id(), wire.pack(payload)
+    if isinstance(envelope, wire.Envelope):
+        return envelope.id, envelope.to_bytes()
+    return wire.Envelope.from_bytes(envelope).id, bytes(envelope)
+
+
+def unpacked(result: bytes) -> Any:
+    """The value of a packed result; an empty one is None."""
+    return wire.unpack(result) if result else None
+
+
+def fence(job: Job) -> dict[str, int]:
+    """The claim of a job, for planes that know claims."""
+    return {"claim": job.claim} if job.claim else {}
+
+
+def check_end(inv_id: str, row: dict[str, Any] | None) -> None:
+    """A stream ended without an END: say so when the invocation did not succeed."""
+    state = "" if row is None else str(row["state"])
+    if state in ("failed", "timeout", "cancelled", "killed"):
+        assert row is not None
+        raise outcomes.failure(inv_id, "killed" if state == "cancelled" else state, row.get("error"))

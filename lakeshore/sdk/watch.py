@@ -1,0 +1,95 @@
+"""What one process waits for on an HTTP plane (K-21): the bookkeeping of a watch set, without I/O.
+
+Results come for ids that somebody waits for, and for ids that somebody will ask for soon (a producer submits many, then
+collects): those are kept, up to a bound, and asked for again when they were dropped.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import Any
+
+from .ids import new_id
+
+KEEP_ANSWERS = 10_000
+KEEP_BYTES = 32 * 1024 * 1024
+
+
+class WatchBook:
+    """Answers by id, and which ids the server's set should hold. The caller serialises access."""
+
+    def __init__(self) -> None:
+        self.session = new_id()
+        self.waiting: dict[str, int] = {}
+        self._listed: set[str] = set()
+        self._answers: OrderedDict[str, Mapping[str, Any]] = OrderedDict()
+        self._bytes = 0
+
+    def enter(self, id_: str) -> None:
+        """Somebody waits for `id_`."""
+        self.waiting[id_] = self.waiting.get(id_, 0) + 1
+
+    def leave(self, id_: str) -> None:
+        """One waiter less."""
+        left = self.waiting[id_] - 1
+        if left:
+            self.waiting[id_] = left
+        else:
+            del self.waiting[id_]
+
+    def submitted(self, id_: str) -> None:
+        """A submit carried the session: the server's set holds the id already."""
+        self._listed.add(id_)
+
+    def unlisted(self) -> list[str]:
+        """Ids that are waited for and not in the server's set; they count as listed from now on."""
+        fresh = [id_ for id_ in self.waiting if id_ not in self._listed and id_ not in self._answers]
+        self._listed.update(fresh)
+        return fresh
+
+    def request(self, timeout_s: float) -> dict[str, Any]:
+        """The body of the next poll."""
+        waiting = sum(1 for id_ in self.waiting if id_ not in self._answers)
+        return {"watch": self.session, "add": self.unlisted(), "timeout_s": timeout_s, "waiting": waiting}
+
+    def read(self, answer: Mapping[str, Any]) -> list[str]:
+        """Take the answers in; the ids that have one now. A set that the server lost is listed anew."""
+        if answer.get("resync"):
+            self.lost_set()
+        told: list[str] = []
+        for item in answer.get("results") or ():
+            id_ = str(item["invocation_id"])
+            self._listed.discard(id_)
+            self._keep(id_, item)
+            told.append(id_)
+        return told
+
+    def lost_set(self) -> None:
+        """The server may have forgotten the set (it restarted): list everything again."""
+        self._listed.clear()
+
+    def answer(self, id_: str) -> Mapping[str, Any] | None:
+        """What came for `id_`."""
+        return self._answers.get(id_)
+
+    def forget(self, id_: str) -> None:
+        """The answer was used, or is out of date."""
+        item = self._answers.pop(id_, None)
+        if item is not None:
+            self._bytes -= _size(item)
+
+    def _keep(self, id_: str, item: Mapping[str, Any]) -> None:
+        self.forget(id_)
+        self._answers[id_] = item
+        self._bytes += _size(item)
+        while len(self._answers) > KEEP_ANSWERS or self._bytes > KEEP_BYTES:
+            oldest = next((i for i in self._answers if i not in self.waiting), None)
+            if oldest is None:
+                return
+            self.forget(oldest)
+
+
+def _size(item: Mapping[str, Any]) -> int:
+    blob = item.get("result_blob")
+    return 256 + (len(blob) if isinstance(blob, bytes) else 0)
