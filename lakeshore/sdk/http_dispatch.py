@@ -12,7 +12,6 @@ import hashlib
 import os
 import threading
 import time
-import weakref
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -438,10 +437,9 @@ class _Open:
 
     def __init__(self, plane: HttpDispatch) -> None:
         self.pid = os.getpid()
-        weak = weakref.proxy(plane)  # an open plane must not keep itself alive
         self.pool = BlockingPool(plane.target)
-        self.watcher = Watcher(weak.ask)
-        self.submitter = Submitter(lambda body: weak.call("POST", http_wire.SUBMIT, body, "submitting"), self.watcher)
+        self.watcher = Watcher(plane.ask)
+        self.submitter = Submitter(lambda body: plane.call("POST", http_wire.SUBMIT, body, "submitting"), self.watcher)
         self.guard = Guard(plane.base_url, plane.token, plane.namespace)
         self.aio = AsyncHttp(plane)
         self._sessions: dict[str, Session] = {}

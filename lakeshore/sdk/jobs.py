@@ -13,6 +13,7 @@ from typing import Any
 
 from lakeshore import wire
 from lakeshore.sdk import outcomes
+from lakeshore.wire.frames import reassemble
 
 from .ids import new_id
 
@@ -39,7 +40,7 @@ def decode(data: bytes) -> Any:
 def values_of(pieces: Iterable[tuple[int, bytes]], invocation_id: str) -> Generator[Any, None, bool]:
     """Decoded values of a stream of (seq, frame); whether it ended with an END. DispatchError at an ERROR frame."""
     try:
-        end = yield from wire.reassemble(wire.Frame.from_bytes(data) for _seq, data in pieces)
+        end = yield from reassemble(wire.Frame.from_bytes(data) for _seq, data in pieces)
     except wire.RemoteFailure as exc:
         raise outcomes.failure(invocation_id, "failed", {"type": exc.type, "message": exc.message}) from None
     return end is not None

@@ -15,6 +15,7 @@ from typing import Any
 
 from lakeshore import wire
 from lakeshore.sdk import outcomes
+from lakeshore.wire.frames import end_frame
 
 from .default_plane import default_dispatch
 from .dispatch import check_kind
@@ -158,7 +159,7 @@ class SyncQueue:
         seq = self._posted.get(inv_id, 0)
         self._streams.add(inv_id)
         if final:
-            return int(self.plane.journal_append(inv_id, seq, wire.end_frame(seq), final=True))
+            return int(self.plane.journal_append(inv_id, seq, end_frame(seq), final=True))
         frame = wire.Frame(kind=wire.FrameKind.VALUE, seq=seq, body=value, meta=None).to_bytes()
         self.plane.journal_append(inv_id, seq, frame)
         self._posted[inv_id] = seq + 1
