@@ -67,6 +67,15 @@ class Chunk:
     final: bool = False
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watched:
+    """What a watch set had to tell; `resync` asks the client to list its ids again."""
+
+    ended: Sequence[Ended]
+    more: bool
+    resync: bool = False
+
+
 class Dispatcher:
     """Policy over one open plane on disk. Run `run()` in the server's nursery."""
 
@@ -383,13 +392,23 @@ class Dispatcher:
         return rows.ended(self.rows, ns, id_)
 
     async def watch(
-        self, ns: str, session: str, add: Sequence[str], drop: Sequence[str], timeout_s: float, parker: Parker
-    ) -> tuple[list[Ended], bool]:
-        """What of a watch set has ended since it was last asked: (answers, whether there is more)."""
+        self,
+        ns: str,
+        session: str,
+        add: Sequence[str],
+        drop: Sequence[str],
+        timeout_s: float,
+        parker: Parker,
+        *,
+        waiting: int = 0,
+    ) -> Watched:
+        """What of a watch set has ended since it was last asked. A client that counts on more ids is told at once."""
         watch = self.waiters.watch_set(ns, session, trio.current_time())
         self.waiters.drop(watch, drop)
         for id_ in add:
             self._watch_id(watch, ns, id_)
+        if waiting > len(watch.pending) + len(watch.ready):
+            return Watched(ended=(), more=bool(watch.ready), resync=True)
         if watch.parker is not None:
             watch.parker.wake()  # one poll per set: the older one is answered with what there is
         if not watch.ready and timeout_s > 0 and (watch.pending or not add):
@@ -411,7 +430,7 @@ class Dispatcher:
                 continue
             answers.append(ended)
             size += len(ended.result) if isinstance(ended.result, bytes) else 256
-        return answers, bool(watch.ready)
+        return Watched(ended=answers, more=bool(watch.ready))
 
     def _watch_id(self, watch: Any, ns: str, id_: str) -> None:
         self.waiters.watch(watch, id_)

@@ -185,13 +185,15 @@ class AwaitOne:
 class WatchSet:
     """Wait for the first of a session's watched ids.
 
-    A body with the key `watch` is this one; a client that reconnects adds what it has not seen (K-21).
+    A body with the key `watch` is this one; a client that reconnects adds what it has not seen (K-21). `waiting` is how
+    many ids the client believes to be in the set: a server that knows of fewer answers `resync: true` at once.
     """
 
     watch: str
     add: tuple[str, ...] = ()
     drop: tuple[str, ...] = ()
     timeout_s: float = AWAIT_TIMEOUT_S
+    waiting: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -112,12 +112,21 @@ async def wait(app: App, request: Request, caller: Caller) -> Response:
 async def _watch(app: App, request: Request, caller: Caller, wanted: WatchSet) -> Response:
     if not wanted.watch:
         raise bad_field("watch", "must not be empty")
-    ended, more = await app.dispatcher.watch(
-        caller.ns, wanted.watch, wanted.add, wanted.drop, _wait_of(wanted.timeout_s), request
+    found = await app.dispatcher.watch(
+        caller.ns,
+        wanted.watch,
+        wanted.add,
+        wanted.drop,
+        _wait_of(wanted.timeout_s),
+        request,
+        waiting=wanted.waiting,
     )
     outgoing = Outgoing(app)
-    results = [{"invocation_id": one.id, **await outgoing.ended(one)} for one in ended]
-    return answer(request, {"results": results, "more": more})
+    results = [{"invocation_id": one.id, **await outgoing.ended(one)} for one in found.ended]
+    told: dict[str, Any] = {"results": results, "more": found.more}
+    if found.resync:
+        told["resync"] = True
+    return answer(request, told)
 
 
 def _wait_of(seconds: float) -> float:
