@@ -54,13 +54,12 @@ def test_idle_connections_are_closed_at_once_and_no_more_are_accepted() -> None:
 
 
 def test_a_request_under_way_is_finished_and_told_that_the_connection_ends() -> None:
-    started, go = threading.Event(), threading.Event()
+    started, go = threading.Event(), trio.Event()
 
     async def handler(request: Request) -> Response:
         body = await request.body()
         started.set()
-        while not go.is_set():
-            await trio.sleep(0.001)
+        await go.wait()
         assert request.draining
         return Response(body=body)
 
@@ -70,7 +69,7 @@ def test_a_request_under_way_is_finished_and_told_that_the_connection_ends() -> 
         draining = threading.Thread(target=served.call, args=(served.server.drain, PATIENCE))
         draining.start()
         served.until(served.server.draining.is_set)
-        go.set()
+        served.do(go.set)
         answer = peer.answer()
         assert (answer.body, answer.closes) == (b"abc", True)
         draining.join(PATIENCE)

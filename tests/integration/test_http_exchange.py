@@ -71,13 +71,12 @@ def test_a_small_answer_leaves_in_one_write() -> None:
 
 
 def test_a_client_that_asks_is_told_to_continue_only_when_its_body_is_wanted() -> None:
-    wanted = threading.Event()
+    wanted = trio.Event()
 
     async def handler(request: Request) -> Response:
         if request.path == "/no":
             raise HttpError(401, "no token")
-        while not wanted.is_set():
-            await trio.sleep(0.001)
+        await wanted.wait()
         return Response(body=await request.body())
 
     ask = b"POST /%b HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\ncontent-length: 3\r\n\r\n"
@@ -88,7 +87,7 @@ def test_a_client_that_asks_is_told_to_continue_only_when_its_body_is_wanted() -
             with pytest.raises(TimeoutError):
                 peer.sock.recv(1)
             peer.sock.settimeout(PATIENCE)
-            wanted.set()
+            served.do(wanted.set)
             assert peer.exactly(25) == b"HTTP/1.1 100 Continue\r\n\r\n"
             peer.send(b"abc")
             assert peer.answer().body == b"abc"
@@ -126,14 +125,13 @@ def test_a_body_of_any_size_comes_back_whole(size: int) -> None:
 
 def test_a_streamed_upload_holds_its_sender_back_until_the_handler_takes_it() -> None:
     taken = 0
-    go = threading.Event()
+    go = trio.Event()
 
     async def handler(request: Request) -> Response:
         nonlocal taken
         async for chunk in request.stream(limit=100_000_000):
             taken += len(chunk)
-            while not go.is_set():
-                await trio.sleep(0.001)
+            await go.wait()
         return Response(body=str(taken).encode())
 
     size = 50_000_000
@@ -145,7 +143,7 @@ def test_a_streamed_upload_holds_its_sender_back_until_the_handler_takes_it() ->
         sender.join(0.1)
         assert sender.is_alive()
         assert taken < 1_000_000
-        go.set()
+        served.do(go.set)
         assert peer.answer().body == b"%d" % size
         sender.join()
 
@@ -412,8 +410,10 @@ def test_curl_uploads_and_downloads(tmp_path: object) -> None:
         data = b"x" * 2_000_000
         for options in ([], ["-H", "Transfer-Encoding: chunked"], ["-H", "Expect: 100-continue"]):
             done = subprocess.run(
-                ["curl", "-sS", "--noproxy", "*", "-m", "20", *options, "--data-binary", "@-"]
-                + [f"http://127.0.0.1:{served.port}/"],
+                [
+                    *("curl", "-sS", "--noproxy", "*", "-m", "20", *options, "--data-binary", "@-"),
+                    f"http://127.0.0.1:{served.port}/",
+                ],
                 input=data,
                 capture_output=True,
                 check=True,

@@ -126,13 +126,12 @@ def test_a_task_beside_the_handler_can_wait_for_the_client_to_go() -> None:
 
 
 def test_a_handler_with_its_whole_body_runs_to_its_end_though_the_client_has_gone() -> None:
-    started, go, finished = threading.Event(), threading.Event(), threading.Event()
+    started, go, finished = threading.Event(), trio.Event(), threading.Event()
 
     async def handler(request: Request) -> Response:
         await request.body()
         started.set()
-        while not go.is_set():
-            await trio.sleep(0.001)
+        await go.wait()
         await trio.sleep(0.1)
         finished.set()
         return Response()
@@ -142,7 +141,7 @@ def test_a_handler_with_its_whole_body_runs_to_its_end_though_the_client_has_gon
         peer.post("/", b"abc")
         assert started.wait(PATIENCE)
         peer.reset()
-        go.set()
+        served.do(go.set)
         assert finished.wait(PATIENCE)
         served.until(lambda: served.server.open_connections == 0)
 

@@ -137,7 +137,10 @@ ACCEPTED = {
     "an absolute target without a path": (head("GET http://x HTTP/1.1", "Host: x"), b"/"),
     "an IPv6 host": (head("GET /a HTTP/1.1", "Host: [::1]:8080"), b"/a"),
     "a dot inside a segment": (head("GET /a/..b/c.d HTTP/1.1", "Host: x"), b"/a/..b/c.d"),
-    "equal lengths twice": (head("POST / HTTP/1.1", "Host: x", "Content-Length: 2", "Content-Length: 2") + b"ab", b"ab/"),
+    "equal lengths twice": (
+        head("POST / HTTP/1.1", "Host: x", "Content-Length: 2", "Content-Length: 2") + b"ab",
+        b"ab/",
+    ),
     "Latin-1 in a header": (head("GET /a HTTP/1.1", "Host: x", "A: \xe9"), b"/a"),
     "trailers": (
         head("POST / HTTP/1.1", "Host: x", "Transfer-Encoding: Chunked") + b"2;ext=1\r\nab\r\n0\r\nA: b\r\n\r\n",
