@@ -43,6 +43,8 @@ _SIGNALS = tuple(
 )
 _handler_of: Callable[[int], Any] = getattr(signal.getsignal, "__wrapped__", signal.getsignal)  # without its enum: 10x
 
+_WHY = {"cancelled": "cancelled on request", "lost": "this worker lost its claim, and stopped the body"}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setup:
@@ -68,6 +70,9 @@ def execute(work: Work, sink: FrameSink, setup: Setup, interrupter: Interrupter)
         nonlocal last_seq
         last_seq = seq
 
+    if interrupter.why is not None:  # the claim was lost before its body began
+        interrupter.finish()
+        return interrupted(work, interrupter.why)
     try:
         try:
             with _put_back():
@@ -101,7 +106,7 @@ def interrupted(work: Work, why: str, last_seq: int | None = None) -> Ending:
         message = "the worker was told to stop, and stopped the body; the job may run again"
         error = {"type": "WorkerInterrupted", "message": message}
         return Ending(outcome="failed", error=error, retry=True, last_seq=last_seq)
-    return Ending(outcome="killed", error={"type": "Cancelled", "message": why}, last_seq=last_seq)
+    return Ending(outcome="killed", error={"type": "Cancelled", "message": _WHY.get(why, why)}, last_seq=last_seq)
 
 
 def _failed(error: BaseException, *, retry: bool, last_seq: int | None) -> Ending:

@@ -130,12 +130,17 @@ class Interrupter:
     # -- any thread
 
     def interrupt(self, serial: int, why: str) -> None:
-        """Stop the body of that number, if it is still running."""
+        """Stop the body of that number, if it is still running. In the body's own thread `why` is set at once, so that
+        a body which has not begun yet need not begin.
+        """
 
         def want() -> None:
-            if serial == self._serial and self._wanted is None:
+            if serial == self._serial and self.why is None:
                 self._wanted = (serial, why)
 
+        if threading.get_ident() == self._thread_id:
+            want()
+            want = _nothing
         self._inbox.put(want)
 
     def interrupt_current(self, why: str) -> None:
