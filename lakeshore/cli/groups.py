@@ -1,0 +1,73 @@
+"""click groups that know their commands by name only, and that say what was probably meant.
+
+Reference: cli.md ("a usage mistake prints the help of the command you got wrong").
+"""
+
+from __future__ import annotations
+
+import difflib
+from importlib import import_module
+from typing import Any
+
+import click
+
+from .exits import ExitCode
+from .table import COMMANDS, NOT_BUILT, Entry, overview
+
+
+class Group(click.Group):
+    """A group whose unknown commands are answered with the nearest known one. `aliases` are accepted, not listed."""
+
+    def __init__(self, *args: Any, aliases: dict[str, str] | None = None, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.aliases = aliases or {}
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        return super().get_command(ctx, self.aliases.get(cmd_name, cmd_name))
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if self.get_command(ctx, name) is None and not name.startswith("-"):
+            raise click.UsageError(f"unknown command '{name}'{self._meant(ctx, name)}", ctx=ctx)
+        return super().resolve_command(ctx, args)
+
+    def _meant(self, ctx: click.Context, name: str) -> str:
+        near = difflib.get_close_matches(name, self.list_commands(ctx), n=3, cutoff=0.5)
+        return f" (did you mean {' or '.join(repr(found) for found in near)}?)" if near else ""
+
+
+class Program(Group):
+    """The top level: commands are imported when they are called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return [*COMMANDS, *NOT_BUILT]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        entry = COMMANDS.get(cmd_name)
+        if entry is not None:
+            command: click.Command = getattr(import_module(entry.module), entry.attribute)
+            return command
+        missing = NOT_BUILT.get(cmd_name)
+        return None if missing is None else _not_built(cmd_name, missing)
+
+    def get_help(self, ctx: click.Context) -> str:
+        return overview()
+
+
+def _not_built(name: str, entry: Entry) -> click.Command:
+    """A documented command that this version does not have: whatever its arguments, it says so and exits 1."""
+
+    @click.command(
+        name,
+        context_settings={"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []},
+        add_help_option=False,
+    )
+    @click.argument("rest", nargs=-1, type=click.UNPROCESSED)
+    def command(rest: tuple[str, ...]) -> int:
+        click.echo(f"error: not built yet: {entry.summary}", err=True)
+        click.echo(f"hint: until then, {entry.nearest}", err=True)
+        return ExitCode.FAILED
+
+    return command

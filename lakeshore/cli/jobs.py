@@ -1,0 +1,241 @@
+"""`lakeshore jobs`: what is queued, running and done, and the few things to do about it.
+
+Reference: get-started/jobs.md; cli/examples/queues-and-jobs.md. `list --json` is the array form (`.[].id`);
+`--envelope` is the route's own answer.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+
+from lakeshore.client.errors import ApiError
+
+from .exits import ExitCode
+from .failures import Failure
+from .groups import Group
+from .output import age, duration, local_time, moment, plain, print_json, print_table, say
+from .server import connect, server_options
+
+STATES = ("queued", "running", "succeeded", "failed", "killed", "timeout")
+TIMES = ("submittedAt", "claimedAt", "startedAt", "finishedAt")
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+@click.group(cls=Group, aliases={"ls": "list", "cancel": "kill"})
+def jobs() -> None:
+    """See, kill and retry invocations."""
+
+
+@jobs.command("list")
+@click.option("--state", "states", multiple=True, type=click.Choice(STATES), help="Only these; repeatable.")
+@click.option("--worker", metavar="<id>", help="Only what this worker claimed.")
+@click.option("--queue", metavar="<name>", help="Only this queue.")
+@click.option("--limit", type=click.IntRange(1, 200), default=50, show_default=True, metavar="<n>")
+@click.option("--offset", type=click.IntRange(min=0), default=0, show_default=True, metavar="<n>")
+@json_option
+@click.option("--envelope", is_flag=True, help="JSON as the server gives it: {invocations, limit, offset, count}.")
+@server_options
+@click.pass_context
+def list_(
+    ctx: click.Context,
+    states: tuple[str, ...],
+    worker: str | None,
+    queue: str | None,
+    limit: int,
+    offset: int,
+    as_json: bool,
+    envelope: bool,
+    url: str | None,
+    namespace: str | None,
+    token: str | None,
+) -> None:
+    """List invocations, newest first."""
+    with connect(ctx, url, namespace, token) as server:
+        answer = server.invocations(states=states, worker=worker, queue=queue, limit=limit, offset=offset)
+    if envelope:
+        print_json(answer)
+        return
+    rows = [_row(row) for row in answer.get("invocations", [])]
+    if as_json:
+        print_json(rows)
+        return
+    if not rows:
+        say(
+            f"no invocations{' match' if states or worker or queue or offset else ''} in namespace {server.namespace!r}"
+        )
+        return
+    now = datetime.now(UTC)
+    columns = ("id", "state", "worker", "queue", "attempt", "submitted", "started")
+    cells = [
+        (
+            str(row["id"]),
+            str(row["state"]),
+            str(row["worker"] or "—"),
+            str(row["queue"] or "—"),
+            str(row.get("attempt", "")),
+            age(row.get("submittedAt"), now),
+            age(row.get("startedAt"), now),
+        )
+        for row in rows
+    ]
+    print_table(columns, cells, right=("attempt", "submitted", "started"), flexible="worker")
+    if len(rows) == limit:
+        say(f"{limit} shown; more with --offset {offset + limit}")
+
+
+@jobs.command()
+@click.argument("id_", metavar="<id>")
+@json_option
+@server_options
+@click.pass_context
+def show(
+    ctx: click.Context, id_: str, as_json: bool, url: str | None, namespace: str | None, token: str | None
+) -> None:
+    """Show one invocation, the whole record."""
+    with connect(ctx, url, namespace, token) as server:
+        row = server.invocation(id_)
+    if as_json:
+        print_json(row)
+    else:
+        click.echo("\n".join(describe(row, datetime.now(UTC))))
+
+
+@jobs.command()
+@click.argument("id_", metavar="<id>")
+@json_option
+@server_options
+@click.pass_context
+def kill(
+    ctx: click.Context, id_: str, as_json: bool, url: str | None, namespace: str | None, token: str | None
+) -> None:
+    """Kill one invocation: at once when it is queued; one that runs is asked to stop, where its worker can be."""
+    with connect(ctx, url, namespace, token) as server:
+        try:
+            row = server.kill(id_)
+        except ApiError as error:
+            raise _refused(error) from error
+    if as_json:
+        print_json(row)
+    elif row.get("state") == "cancelling":
+        click.echo(
+            f"{id_} stopping on worker {plain(row.get('workerId'))}; `lakeshore jobs show {id_}` tells when it has"
+        )
+    else:
+        click.echo(f"{id_} {plain(row.get('state'))}")
+
+
+@jobs.command()
+@click.argument("ids", metavar="<id>…", nargs=-1, required=True)
+@json_option
+@server_options
+@click.pass_context
+def retry(
+    ctx: click.Context, ids: tuple[str, ...], as_json: bool, url: str | None, namespace: str | None, token: str | None
+) -> int:
+    """Queue failed, killed or timed-out invocations again, under the same ids."""
+    done, refused = [], 0
+    with connect(ctx, url, namespace, token) as server:
+        for id_ in dict.fromkeys(ids):
+            try:
+                claim = server.invocation(id_).get("claim")  # what was seen: a retry of somebody else's wins once
+                row = server.retry(id_, claim=claim if isinstance(claim, int) else None)
+            except ApiError as error:
+                if error.status in (401, 403):
+                    raise
+                say(f"error: {id_}: {error}" + (f" (hint: {error.hint})" if error.hint else ""))
+                refused += 1
+                continue
+            done.append(row)
+            if not as_json:
+                click.echo(f"{id_} {plain(row.get('state'))}")
+    if as_json:
+        print_json(done)
+    return ExitCode.FAILED if refused else ExitCode.OK
+
+
+@jobs.command("bulk-cancel")
+@click.option("--queue", metavar="<name>", help="Only this queue.")
+@json_option
+@server_options
+@click.pass_context
+def bulk_cancel(
+    ctx: click.Context, queue: str | None, as_json: bool, url: str | None, namespace: str | None, token: str | None
+) -> None:
+    """Kill everything that is queued. What runs is untouched."""
+    with connect(ctx, url, namespace, token) as server:
+        answer = server.bulk_cancel(queue=queue)
+    if as_json:
+        print_json(answer)
+    else:
+        where = f" on queue {queue}" if queue else ""
+        click.echo(f"{answer.get('cancelled', 0)} cancelled{where}")
+
+
+def _row(row: dict[str, Any]) -> dict[str, Any]:
+    """A row with the short names that the cookbook's jq lines use."""
+    return {**row, "worker": row.get("worker", row.get("workerId")), "queue": row.get("queue", row.get("queueName"))}
+
+
+def _refused(error: ApiError) -> Exception:
+    """A 409 in words: who holds the job, or how it ended."""
+    if error.status != 409:
+        return error
+    worker, state = error.body.get("workerId") or error.body.get("worker"), error.body.get("state")
+    message = str(error)
+    if worker and str(worker) not in message:
+        message += f" (worker {plain(worker)})"
+    if state and str(state) not in message:
+        message += f" (state {plain(state)})"
+    return Failure(message, hint=error.hint)
+
+
+def describe(row: dict[str, Any], now: datetime) -> list[str]:
+    """The record as lines for a person: facts in a column, then nested values, then the error's traceback as it is."""
+    lines, nested = [], []
+    width = max(len(key) for key in row) + 2 if row else 0
+    error = row.get("error")
+    for key, value in row.items():
+        if key in TIMES:
+            lines.append(f"{key:<{width}}{local_time(value, now)}")
+        elif isinstance(value, dict | list) and value:
+            if key != "error":
+                nested += [f"{key}:", *_indented(value, 1)]
+        elif key != "error":
+            lines.append(f"{key:<{width}}{'—' if value in (None, '', {}, []) else plain(value)}")
+    started, finished = moment(row.get("startedAt")), moment(row.get("finishedAt"))
+    if started is not None and finished is not None:
+        lines.append(f"{'took':<{width}}{duration((finished - started).total_seconds())}")
+    return lines + nested + _error(error, width)
+
+
+def _error(error: Any, width: int) -> list[str]:
+    if not error:
+        return [f"{'error':<{width}}—"]
+    if not isinstance(error, dict):
+        return [f"{'error':<{width}}{plain(error)}"]
+    kind, message, trace = error.get("type"), error.get("message"), error.get("traceback")
+    lines = [f"error: {plain(kind or 'Error')}: {plain(message or '')}"]
+    rest = {key: value for key, value in error.items() if key not in ("type", "message", "traceback")}
+    lines += _indented(rest, 1)
+    if trace:
+        lines += [f"  {plain(line)}" for line in str(trace).rstrip().splitlines()]
+    return lines
+
+
+def _indented(value: Any, depth: int) -> list[str]:
+    pad = "  " * depth
+    pairs: list[tuple[str, Any]] = (
+        [(f"{plain(key)}:", inner) for key, inner in value.items()]
+        if isinstance(value, dict)
+        else [("-", inner) for inner in value]
+    )
+    lines = []
+    for label, inner in pairs:
+        if isinstance(inner, dict | list) and inner:
+            lines += [pad + label, *_indented(inner, depth + 1)]
+        else:
+            lines.append(f"{pad}{label} {'—' if inner is None else plain(inner)}")
+    return lines

@@ -1,0 +1,52 @@
+"""`lakeshore`: from the arguments to an exit code.
+
+Rules: data on stdout, talk on stderr; an error is one sentence that says what to do, never a traceback of an expected
+failure; `lakeshore --help` and `--version` load no argument parser, so that they are instant.
+Reference: cli.md; cli/examples.md, "Exit codes".
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+from .exits import ExitCode
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; its exit code. `argv` is without the program's name (default: `sys.argv[1:]`)."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    try:
+        code = _run(arguments)
+        sys.stdout.flush()
+    except BrokenPipeError:  # `| head` has seen enough
+        _mute_stdout()
+        return ExitCode.OK
+    except KeyboardInterrupt:
+        sys.stderr.write("\n")
+        return ExitCode.INTERRUPTED
+    return code
+
+
+def _run(arguments: list[str]) -> int:
+    if arguments in ([], ["--help"], ["-h"], ["help"]):
+        from .table import overview  # wall: a command does not pay for the overview
+
+        sys.stdout.write(overview() + "\n")
+        return ExitCode.OK
+    if arguments == ["--version"]:
+        from lakeshore._version import __version__  # wall: as above
+
+        sys.stdout.write(f"lakeshore {__version__}\n")
+        return ExitCode.OK
+    from .program import run  # wall: click costs more than all the rest
+
+    return run(arguments)
+
+
+def _mute_stdout() -> None:
+    """Python flushes stdout once more at exit; that must not complain."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)

@@ -1,0 +1,117 @@
+"""What commands print: JSON, tables, times.
+
+Rules: data on stdout, talk on stderr. A table fits the terminal; into a pipe it is never cut. NO_COLOR is obeyed, and
+colour says nothing that the text does not say. Times are ISO in JSON, local and relative for people.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, TextIO
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+WIDE = 10_000
+STATE_STYLES = {
+    "queued": "cyan",
+    "running": "blue",
+    "succeeded": "green",
+    "failed": "red",
+    "timeout": "red",
+    "killed": "yellow",
+}
+# Anything a server, a worker or a body chose: it must not steer the terminal.
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+def print_json(value: Any) -> None:
+    """One JSON document on stdout."""
+    sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+
+
+def say(message: str) -> None:
+    """A line for the person, on stderr."""
+    sys.stderr.write(message + "\n")
+    sys.stderr.flush()
+
+
+def plain(text: object) -> str:
+    """Text of others, without control characters."""
+    return _CONTROLS.sub(lambda found: f"\\x{ord(found.group()):02x}", str(text))
+
+
+def console(file: TextIO | None = None) -> Console:
+    """A rich console for stdout, or for `file`."""
+    from rich.console import Console  # wall: `--json` does not pay for it
+
+    file = sys.stdout if file is None else file
+    width = None if file.isatty() else int(os.environ.get("COLUMNS") or 0) or WIDE
+    return Console(file=file, width=width, highlight=False, markup=False, emoji=False, soft_wrap=False)
+
+
+def print_table(
+    columns: Sequence[str], rows: Iterable[Sequence[str]], *, right: Iterable[str] = (), flexible: str
+) -> None:
+    """A table without lines. `right` columns are numbers; only `flexible` gives way where the terminal is narrow."""
+    from rich.table import Table  # wall: as above
+    from rich.text import Text  # wall: as above
+
+    numbers = set(right)
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for name in columns:
+        table.add_column(
+            name.upper(),
+            justify="right" if name in numbers else "left",
+            no_wrap=True,
+            overflow="ellipsis",
+            min_width=6 if name == flexible else len(name),
+            ratio=None,
+        )
+    for row in rows:
+        cells = []
+        for name, value in zip(columns, row, strict=True):
+            cells.append(Text(plain(value), style=STATE_STYLES.get(value, "") if name == "state" else ""))
+        table.add_row(*cells)
+    console().print(table, crop=True)
+
+
+def moment(text: object) -> datetime | None:
+    """An ISO time of the API, aware; None for null and for what is no time."""
+    if not isinstance(text, str):
+        return None
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+
+
+def age(text: object, now: datetime) -> str:
+    """How long ago: `4s`, `12m`, `3h`, `5d`; `—` for never."""
+    found = moment(text)
+    return "—" if found is None else duration((now - found).total_seconds())
+
+
+def duration(seconds: float) -> str:
+    """A length of time in one unit, rounded down; below ten seconds with a decimal."""
+    seconds = max(seconds, 0.0)
+    if seconds < 10:
+        return f"{seconds:.1f}s"
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "m")):
+        if seconds >= 2 * size:
+            return f"{int(seconds // size)}{unit}"
+    return f"{int(seconds)}s"
+
+
+def local_time(text: object, now: datetime) -> str:
+    """A time for people: local, to the second, and how long ago."""
+    found = moment(text)
+    if found is None:
+        return "—"
+    return f"{found.astimezone():%Y-%m-%d %H:%M:%S %Z} ({age(text, now)} ago)"

@@ -1,0 +1,77 @@
+"""The click program, and how its mistakes are told.
+
+Every expected failure ends here as `error: <sentence>` (and `hint: …`) on stderr with an `ExitCode`.
+"""
+
+from __future__ import annotations
+
+import click
+
+from lakeshore.client.errors import ApiError
+from lakeshore.config.errors import ConfigError
+from lakeshore.net.errors import NetError
+
+from .exits import ExitCode
+from .failures import Failure
+from .groups import Program
+
+
+def _version(ctx: click.Context, _param: click.Parameter, wanted: bool) -> None:
+    if wanted and not ctx.resilient_parsing:
+        from lakeshore._version import __version__  # wall: asked for among other options only
+
+        click.echo(f"lakeshore {__version__}")
+        ctx.exit()
+
+
+@click.group("lakeshore", cls=Program, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--namespace", metavar="<slug>", help="The namespace to work in (LAKESHORE_NAMESPACE).")
+@click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_version)
+@click.pass_context
+def program(ctx: click.Context, namespace: str | None) -> None:
+    """Run Python functions on machines that are not your laptop."""
+    ctx.obj = namespace
+
+
+def run(arguments: list[str]) -> int:
+    """Run the command that `arguments` name; its exit code."""
+    try:
+        # Not `program.main`: it has its own ideas about Ctrl-C, broken pipes and exit codes.
+        with program.make_context("lakeshore", list(arguments)) as context:
+            code = program.invoke(context)
+    except click.exceptions.Exit as done:
+        return done.exit_code
+    except click.UsageError as error:
+        return _usage(error)
+    except click.ClickException as error:
+        return _say(error.format_message(), None, ExitCode.USAGE)
+    except (click.Abort, EOFError):
+        click.echo(err=True)
+        return ExitCode.INTERRUPTED
+    except Failure as error:
+        return _say(str(error), error.hint, error.code)
+    except ConfigError as error:
+        return _say(str(error), None, ExitCode.USAGE)
+    except ApiError as error:
+        return _say(str(error), error.hint, ExitCode.FAILED)
+    except NetError as error:
+        return _say(str(error), None, ExitCode.FAILED)
+    return code if isinstance(code, int) else ExitCode.OK
+
+
+def _usage(error: click.UsageError) -> ExitCode:
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):  # a group without its verb: its help is the answer
+        click.echo(error.format_message(), err=True)
+        return ExitCode.USAGE
+    message = error.format_message().rstrip(".")
+    _say(message[:1].lower() + message[1:], None, ExitCode.USAGE)
+    if error.ctx is not None:
+        click.echo("\n" + error.ctx.get_help(), err=True)
+    return ExitCode.USAGE
+
+
+def _say(message: str, hint: str | None, code: ExitCode) -> ExitCode:
+    click.echo(f"error: {message}", err=True)
+    if hint:
+        click.echo(f"hint: {hint}", err=True)
+    return code

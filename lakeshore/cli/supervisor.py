@@ -1,0 +1,206 @@
+"""Keeps worker processes running in the foreground, and takes them down with itself.
+
+    a child dies                  another one takes its place, after an exponential back-off; it starts afresh once a
+                                  child has lived for a minute. Not after exit 0 (done) or 2 (cannot start)
+    first SIGINT, SIGTERM, SIGHUP passed on as TERM: the running job finishes, then the worker exits
+    second, or --kill-timeout     TERM again: the worker stops the body and gives the job back
+    third, or two seconds later   KILL
+    we are killed with -9         the minder does the same
+
+A supervised worker's terminal is ours: Ctrl-C reaches it once, through us. Reference: cli/examples/daemons-and-exec.md.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from types import FrameType
+
+from .exits import ExitCode
+from .minder import Minder
+
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 30.0
+STEADY_S = 60.0
+GIVE_BACK_S = 2.0
+FINAL = (ExitCode.OK, ExitCode.USAGE)
+
+
+@dataclass(slots=True, kw_only=True)
+class Slot:
+    """The place of one worker: the process in it, or when the next one starts."""
+
+    child: subprocess.Popen[bytes] | None = None
+    started: float = 0.0
+    due: float = 0.0
+    failures: int = 0
+    code: int | None = None
+    """How the last process ended, once no other is to follow."""
+
+
+def pause(failures: int) -> float:
+    """Seconds before the next start, after so many quick deaths in a row (1, 2, …)."""
+    return min(FIRST_PAUSE_S * 2.0 ** (failures - 1), LONGEST_PAUSE_S)
+
+
+@dataclass(slots=True, kw_only=True)
+class Supervisor:
+    """`procs` processes of `argv`. `once`: each runs a single time. `say` tells the person what happens."""
+
+    argv: Sequence[str]
+    env: Mapping[str, str]
+    procs: int = 1
+    once: bool = False
+    kill_timeout: float = 15.0
+    say: Callable[[str], None]
+    clock: Callable[[], float] = time.monotonic
+    _slots: list[Slot] = field(default_factory=list)
+    _asked: list[int] = field(default_factory=list)
+    _kill_at: float | None = None
+    _urged: int = 0
+
+    def run(self) -> int:
+        """Supervise until all is done; the exit code: the worker's own, or 130 after Ctrl-C. OSError when nothing can
+        be started.
+        """
+        self._slots = [Slot() for _ in range(self.procs)]
+        minder = Minder(grace_s=self.kill_timeout)
+        try:
+            with _signals() as woken:
+                while self._turn(minder):
+                    _sleep(woken, self._next_due())
+                    self._take(woken)
+        finally:
+            self._end_all(minder)
+            minder.close()
+        if signal.SIGINT in self._asked and not self.once:
+            return ExitCode.INTERRUPTED
+        codes = [slot.code or 0 for slot in self._slots]
+        return next((code for code in codes if code), ExitCode.OK)
+
+    # -- one turn of the loop
+
+    def _turn(self, minder: Minder) -> bool:
+        """Look at every slot; whether anything is left to do."""
+        now = self.clock()
+        for slot in self._slots:
+            if slot.child is not None and slot.child.poll() is not None:
+                minder.forget(slot.child)
+                self._ended(slot, slot.child.returncode, now)
+            if slot.child is None and slot.code is None and now >= slot.due:
+                slot.started = now
+                slot.child = minder.start(self.argv, env=self.env)
+        if self._kill_at is not None and now >= self._kill_at:
+            self._urge()
+        return any(slot.code is None for slot in self._slots)
+
+    def _ended(self, slot: Slot, returned: int, now: float) -> None:
+        child, slot.child = slot.child, None
+        assert child is not None
+        code = 128 - returned if returned < 0 else returned
+        if self.once or self._asked or code in FINAL:
+            slot.code = ExitCode.OK if self._asked and not self.once and returned == -signal.SIGTERM else code
+            if code == ExitCode.USAGE and self.procs > 1:
+                self._stop_the_others()
+            return
+        slot.failures = 1 if now - slot.started >= STEADY_S else slot.failures + 1
+        wait = pause(slot.failures)
+        slot.due = now + wait
+        how = f"was killed by {_name(-returned)}" if returned < 0 else f"exited with {code}"
+        self.say(f"worker {child.pid} {how}; starting another in {wait:g} s")
+
+    def _stop_the_others(self) -> None:
+        """What one cannot start with, no other can."""
+        for slot in self._slots:
+            if slot.child is None and slot.code is None:
+                slot.code = ExitCode.USAGE
+        self._signal(signal.SIGTERM)
+
+    # -- going down
+
+    def _take(self, woken: int) -> None:
+        with suppress(BlockingIOError):
+            for number in os.read(woken, 256):
+                if number == signal.SIGCHLD:
+                    continue
+                self._asked.append(number)
+                self._urge()
+
+    def _urge(self) -> None:
+        """The next step on the way down."""
+        self._urged += 1
+        now = self.clock()
+        for slot in self._slots:
+            if slot.child is None and slot.code is None:
+                slot.code = ExitCode.OK
+        if self._urged == 1:
+            running = sum(slot.child is not None for slot in self._slots)
+            self.say(f"draining {running} worker{'s' if running != 1 else ''}; once more to stop the running job")
+            self._signal(signal.SIGTERM)
+            self._kill_at = now + self.kill_timeout
+        elif self._urged == 2:
+            self.say("stopping the running job and giving it back")
+            self._signal(signal.SIGTERM)
+            self._kill_at = now + GIVE_BACK_S
+        else:
+            self._signal(signal.SIGKILL)
+            self._kill_at = None
+
+    def _signal(self, number: int) -> None:
+        for slot in self._slots:
+            if slot.child is not None:
+                slot.child.send_signal(number)
+
+    def _next_due(self) -> float | None:
+        times = [slot.due for slot in self._slots if slot.child is None and slot.code is None]
+        if self._kill_at is not None:
+            times.append(self._kill_at)
+        return max(min(times) - self.clock(), 0.0) if times else None
+
+    def _end_all(self, minder: Minder) -> None:
+        """Whatever went wrong in here, no child stays."""
+        self._signal(signal.SIGKILL)
+        for slot in self._slots:
+            if slot.child is not None:
+                slot.child.wait()
+                minder.forget(slot.child)
+
+
+def _name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def _sleep(woken: int, seconds: float | None) -> None:
+    select.select([woken], [], [], seconds)
+
+
+@contextmanager
+def _signals() -> Iterator[int]:
+    """A descriptor that becomes readable, with the numbers in it, when a signal arrives."""
+
+    def noted(_number: int, _frame: FrameType | None) -> None:
+        """The number has gone to the pipe."""
+
+    reader, writer = os.pipe()
+    for end in (reader, writer):
+        os.set_blocking(end, False)
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD)
+    heard = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]  # nohup
+    before = {number: signal.signal(number, noted) for number in heard}
+    old = signal.set_wakeup_fd(writer)
+    try:
+        yield reader
+    finally:
+        signal.set_wakeup_fd(old)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        os.close(reader)
+        os.close(writer)

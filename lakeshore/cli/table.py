@@ -1,0 +1,107 @@
+"""The table of commands: every top-level name, where it is implemented, and what it says about itself.
+
+Read by the program's own `--help` without click, and by click to find a group. Tuples, not dataclasses: `dataclasses`
+alone would double the time of `lakeshore --help`.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Entry(NamedTuple):
+    """One top-level command. `module` and `attribute` hold the click command; an empty `module` is not built yet, and
+    `nearest` is what works until then.
+    """
+
+    summary: str
+    module: str = ""
+    attribute: str = ""
+    nearest: str = ""
+
+
+START = "`lakeshore serve` starts a control plane"
+WORKER = "`lakeshore worker start` runs your functions on any machine that reaches the server"
+OPEN = "a server on loopback needs no login; elsewhere export LAKESHORE_URL and LAKESHORE_CLIENT_TOKEN"
+ENVIRON = "export the values in the environment of `lakeshore worker start` (--env K=V)"
+FILES = "`lakeshore worker start --root <dir>` with a directory that every worker mounts"
+BODIES = "arguments and results up to 100 MiB travel by themselves"
+SUBMIT = (
+    "a queue exists as soon as something is submitted to it; `lakeshore jobs list --queue <name>` shows what is in it"
+)
+BY_HAND = "`ssh <host>` and `lakeshore worker start --url <server>` there"
+JOBS = "`lakeshore jobs list`"
+
+COMMANDS: dict[str, Entry] = {
+    "demo": Entry("Try it: a server, two workers and a real job, here and now", "lakeshore.cli.demo", "demo"),
+    "serve": Entry("Run the control plane", "lakeshore.cli.serve", "serve"),
+    "worker": Entry("Run workers on this machine", "lakeshore.cli.worker", "worker"),
+    "jobs": Entry("See, kill and retry invocations", "lakeshore.cli.jobs", "jobs"),
+}
+
+NOT_BUILT: dict[str, Entry] = {
+    "admin": Entry("tokens and namespaces", nearest="on the server's machine, its state directory holds admin.token"),
+    "auth": Entry("saved logins", nearest=OPEN),
+    "aws": Entry("discovery of AWS resources", nearest=BY_HAND),
+    "code": Entry("code archives", nearest="run the worker where your modules can be imported"),
+    "completion": Entry("shell completion", nearest="`lakeshore <command> --help` lists every option"),
+    "compose": Entry("groups of daemons in lakeshore.yaml", nearest=BY_HAND),
+    "config": Entry("the resolved .dreamrc", nearest="pass _run_config={...} to submit"),
+    "daemon": Entry("daemons on remote hosts", nearest=BY_HAND),
+    "dashboard": Entry("the dashboard", nearest=JOBS),
+    "docker": Entry("discovery of Docker contexts", nearest=BY_HAND),
+    "down": Entry("groups of daemons in lakeshore.yaml", nearest="Ctrl-C in the worker's terminal"),
+    "dreamlake": Entry(
+        "the DreamLake data plane (its servers are a separate product, which the reference does not describe)",
+        nearest=FILES,
+    ),
+    "exec": Entry("one-off commands on daemons", nearest="call a @udf that runs the command"),
+    "gcp": Entry("discovery of Google Cloud resources", nearest=BY_HAND),
+    "kube": Entry("discovery of Kubernetes contexts", nearest=BY_HAND),
+    "logs": Entry("console output of daemons", nearest="the worker writes to its own terminal"),
+    "modes": Entry("modes", nearest="pass _run_config={...} to submit"),
+    "mounts": Entry("mounts", nearest=FILES),
+    "nymph": Entry("the host daemon", nearest=WORKER),
+    "providers": Entry("providers of machines", nearest=BY_HAND),
+    "ps": Entry("groups of daemons in lakeshore.yaml", nearest=JOBS),
+    "queues": Entry("queue records", nearest=SUBMIT),
+    "run": Entry("scripts on daemons", nearest="call a @udf; " + WORKER),
+    "secrets": Entry("secrets", nearest=ENVIRON),
+    "slurm": Entry("discovery of SLURM partitions", nearest=BY_HAND),
+    "ssh": Entry("SSH hosts", nearest=BY_HAND),
+    "status": Entry("groups of daemons in lakeshore.yaml", nearest=JOBS),
+    "storage": Entry("object storage", nearest=BODIES),
+    "top": Entry("the dashboard", nearest=JOBS),
+    "tui": Entry("the dashboard", nearest=JOBS),
+    "tunnels": Entry("tunnels", nearest="`ssh -R` or `ssh -L` beside the worker"),
+    "up": Entry("groups of daemons in lakeshore.yaml", nearest=BY_HAND),
+}
+
+OPTIONS = {
+    "--namespace <slug>": "the namespace to work in (LAKESHORE_NAMESPACE)",
+    "--version": "print the version",
+    "--help": "print this",
+}
+
+
+def overview() -> str:
+    """What `lakeshore --help` prints."""
+    lines = [
+        "Usage: lakeshore [options] <command> …",
+        "",
+        "Run Python functions on machines that are not your laptop.",
+        "",
+    ]
+    lines += ["Commands:", *_columns({name: entry.summary for name, entry in COMMANDS.items()}), ""]
+    lines += ["Options:", *_columns(OPTIONS), ""]
+    lines += [
+        "Start here: `lakeshore demo`. Then `lakeshore serve`, and in another terminal",
+        "`lakeshore worker start --url http://127.0.0.1:8080`.",
+        "Every command answers `--help`; what it prints is also there as `--json`.",
+    ]
+    return "\n".join(lines)
+
+
+def _columns(rows: dict[str, str]) -> list[str]:
+    width = max(map(len, rows)) + 3
+    return [f"  {left:<{width}}{right}" for left, right in rows.items()]

@@ -1,0 +1,148 @@
+"""One control plane, seen from one namespace, over JSON.
+
+Rules: the token goes to `url` and nowhere else (redirects are not followed); no message holds it. A GET that met a
+dead connection is sent again by `net`; nothing else is repeated.
+Reference: get-started/jobs.md, "HTTP"; api/auth-and-secrets.md.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from types import TracebackType
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from lakeshore.net.blocking import BlockingConnection
+from lakeshore.net.target import parse_target
+
+from .errors import ApiError, NotLakeshore
+
+Query = Iterable[tuple[str, str | int | None]]
+
+
+class ApiClient:
+    """A blocking client on one connection, for one thread at a time. ValueError for a malformed `url`."""
+
+    def __init__(self, url: str, *, namespace: str, token: str | None = None, timeout: float = 30.0) -> None:
+        self._connection = BlockingConnection(parse_target(url))
+        self._timeout = timeout
+        self._headers = [("accept", "application/json"), ("x-ls-namespace", namespace)]
+        if token:
+            self._headers.append(("authorization", f"Bearer {token}"))
+        self.namespace = namespace
+        self.has_token = bool(token)
+
+    @property
+    def url(self) -> str:
+        """The server's base URL."""
+        return self._connection.target.url
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._connection.close()
+
+    def __enter__(self) -> ApiClient:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # -- invocations
+
+    def invocations(
+        self,
+        *,
+        states: Iterable[str] = (),
+        worker: str | None = None,
+        queue: str | None = None,
+        limit: int = 50,
+        offset: int = 0,
+    ) -> dict[str, Any]:
+        """`{invocations: [row…], limit, offset, count}`, newest submitted first; `states` are alternatives."""
+        query: list[tuple[str, str | int | None]] = [("state", state) for state in states]
+        query += [("worker", worker), ("queue", queue), ("limit", limit), ("offset", offset)]
+        return self._map("GET", self._ours("invocations"), query)
+
+    def invocation(self, invocation_id: str) -> dict[str, Any]:
+        """One row. ApiError 404 when the namespace has none of that id."""
+        return self._row("GET", self._ours("invocations", invocation_id))
+
+    def kill(self, invocation_id: str) -> dict[str, Any]:
+        """Mark a queued invocation killed; its row. ApiError 409 when it runs or has ended."""
+        return self._row("DELETE", self._ours("invocations", invocation_id))
+
+    def retry(self, invocation_id: str, *, claim: int | None = None) -> dict[str, Any]:
+        """Queue a failed, killed or timed-out invocation again. With `claim`, only if the row still has that number."""
+        body = {} if claim is None else {"claim": claim}
+        return self._row("POST", self._ours("invocations", invocation_id, "retry"), body=body)
+
+    def bulk_cancel(self, *, queue: str | None = None) -> dict[str, Any]:
+        """Mark every queued invocation killed: `{cancelled: n}`."""
+        return self._map("POST", self._ours("invocations", "bulk-cancel"), [("queue", queue)])
+
+    # -- the server itself
+
+    def whoami(self) -> dict[str, Any]:
+        """`{namespace, tokenPrefix, tokenName, lastUsedAt, authMode}`."""
+        return self._map("GET", self._ours("whoami"))
+
+    # -- one request
+
+    def call(self, method: str, path: str, query: Query = (), *, body: Mapping[str, Any] | None = None) -> Any:
+        """Send one request; the JSON of a 2xx answer. ApiError for any other, NetError when there is none."""
+        pairs = [(key, value) for key, value in query if value is not None]
+        if pairs:
+            path = f"{path}?{urlencode(pairs)}"
+        headers = list(self._headers)
+        data = None
+        if body is not None:
+            headers.append(("content-type", "application/json"))
+            data = json.dumps(body).encode()
+        answer = self._connection.request(method, path, headers=headers, body=data, timeout=self._timeout)
+        value: Any = None
+        readable = True
+        try:
+            value = json.loads(answer.body) if answer.body else None
+        except ValueError:
+            readable = False
+        refused = answer.status >= 300
+        if not readable or (refused and not isinstance(value, dict)):
+            raise NotLakeshore(
+                f"{self.url} answered {answer.status}, and not with JSON. Is that the address of a control plane?",
+                status=answer.status,
+            )
+        if refused:
+            raise _refusal(answer.status, value)
+        return value
+
+    def _ours(self, *parts: str) -> str:
+        return "/".join(("/v1/namespaces", *(quote(part, safe="") for part in (self.namespace, *parts))))
+
+    def _map(
+        self, method: str, path: str, query: Query = (), *, body: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
+        value = self.call(method, path, query, body=body)
+        if not isinstance(value, dict):
+            raise NotLakeshore(f"{self.url}{path} answered without an object; is the server newer?", status=200)
+        return value
+
+    def _row(self, method: str, path: str, *, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        value = self._map(method, path, body=body)
+        inner = value.get("invocation")  # some answers wrap the row
+        return inner if isinstance(inner, dict) else value
+
+
+def _refusal(status: int, body: dict[str, Any]) -> ApiError:
+    said = body.get("error")
+    hint = body.get("hint")
+    field = body.get("field")
+    return ApiError(
+        said if isinstance(said, str) and said else f"the server answered {status}",
+        status=status,
+        hint=hint if isinstance(hint, str) else None,
+        field=field if isinstance(field, str) else None,
+        body=body,
+    )
