@@ -41,23 +41,26 @@ def _hold() -> int | None:
 
 
 def extend_path(*, first: bool = False, lock: int | None = None) -> None:
-    """Append (for our own program: put first, after our root) `_vendor` and this interpreter's native modules. Once."""
+    """Append (for our own program: put first, after our root) `_vendor` and this interpreter's native modules. Once.
+
+    `lock` is one that the program holds on its tree already; it takes the place of ours.
+    """
     global _lock  # noqa: PLW0603  (the lock lives as long as the process)
     vendor = os.path.join(_HERE, "_vendor")
-    if lock is not None:
-        _lock = lock
-    if vendor in sys.path:
+    if vendor in sys.path and not first:
         return
     if os.path.isdir(vendor):
         paths = [*_native(vendor), vendor]
-        if _lock is None:
-            _lock = _hold()
+        if lock is not None and _lock is not None:
+            os.close(_lock)
+        _lock = lock if lock is not None else _lock or _hold()
     elif hasattr(globals()["__loader__"], "archive"):  # imported from inside the archive: compiled modules cannot be
         paths = [vendor]
     else:
         return
-    if first:
-        at = sys.path.index(os.path.dirname(_HERE)) + 1
-        sys.path[at:at] = paths
-    else:
+    if not first:
         sys.path.extend(paths)
+        return
+    others = [entry for entry in sys.path if entry not in paths]
+    at = others.index(os.path.dirname(_HERE)) + 1
+    sys.path[:] = [*others[:at], *paths, *others[at:]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import importlib.util
 import os
 import re
 import resource
@@ -162,6 +163,7 @@ def test_on_pythonpath_the_archive_imports_and_shadows_nothing(pyz: Path, tmp_pa
         capture_output=True,
         text=True,
         env=environment(None, PYTHONPATH=f"{pyz}{os.pathsep}{tmp_path}"),
+        cwd="/",  # not the checkout: `python -c` and `-m` look there first
     )
     assert done.returncode == 0, done.stderr
     ours, theirs, mine = done.stdout.splitlines()
@@ -177,6 +179,7 @@ def test_python_m_lakeshore_with_the_archive_on_pythonpath_starts_it(pyz: Path, 
         capture_output=True,
         text=True,
         env=environment(warm_cache, PYTHONPATH=str(pyz)),
+        cwd="/",  # not the checkout: `python -c` and `-m` look there first
     )
     assert VERSION.fullmatch(done.stdout)
 
@@ -341,6 +344,21 @@ def test_the_tree_is_named_by_content_not_by_the_time_of_packing(private_cache: 
         version(path, private_cache)
         counts.append(len(trees(private_cache)))
     assert counts == [1, 1, 2]
+
+
+@pytest.mark.skipif(importlib.util.find_spec("lakeshore.cli.main") is None, reason="the CLI is not there yet")
+def test_help_from_a_warm_cache_comes_from_the_tree_and_loads_nothing_heavy(pyz: Path, warm_cache: Path) -> None:
+    done = subprocess.run(
+        [*CLEAN, "-X", "importtime", pyz, "--help"],
+        check=False,
+        capture_output=True,
+        text=True,
+        env=environment(warm_cache),
+    )
+    assert done.returncode == 0, done.stderr
+    assert "lakeshore" in done.stdout
+    loaded = {line.rsplit("|", 1)[1].strip() for line in done.stderr.splitlines() if "|" in line}
+    assert not loaded & {"httpx", "trio", "textual", "rich", "cattrs", "zipfile", "sqlite3", "ssl"}
 
 
 # --- old interpreters
