@@ -53,9 +53,7 @@ class Served:
         parts = urlsplit(self.url)
         return http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=timeout)
 
-    def raw(
-        self, method: str, path: str, body: bytes | None = None, headers: dict[str, str] | None = None
-    ) -> Answer:
+    def raw(self, method: str, path: str, body: bytes | None = None, headers: dict[str, str] | None = None) -> Answer:
         with contextlib.closing(self.connection()) as connection:
             given = dict(headers or {})
             if self.token is not None and "Authorization" not in given:
@@ -116,16 +114,12 @@ def launch(state_dir: Path, log: Path, *arguments: str, env: dict[str, str] | No
         )
 
 
-def start(
-    directory: Path, *arguments: str, env: dict[str, str] | None = None, token: str | None = None
-) -> Served:
+def start(directory: Path, *arguments: str, env: dict[str, str] | None = None, token: str | None = None) -> Served:
     """Start a server whose state is in `directory/state`, and wait until it answers."""
     directory.mkdir(exist_ok=True)
     name = secrets.token_hex(4)
     ready, log = directory / f"ready-{name}", directory / f"log-{name}"
-    process = launch(
-        directory / "state", log, "--ready-file", str(ready), "--reserve-bytes", "0", *arguments, env=env
-    )
+    process = launch(directory / "state", log, "--ready-file", str(ready), "--reserve-bytes", "0", *arguments, env=env)
     deadline = time.monotonic() + 30
     while not ready.exists():
         if process.poll() is not None or time.monotonic() > deadline:

@@ -271,7 +271,9 @@ def test_a_page_with_a_bearer_may_read_the_answer(secured_server: Served) -> Non
 def test_a_preflight_is_answered_for_what_it_announces(secured_server: Served) -> None:
     asked = {"Origin": "https://dash.example", "Access_Control_Request_Method": "DELETE", "token": ""}
     path = "/v1/namespaces/default/invocations/x"
-    answer = secured_server.call("OPTIONS", path, **asked, Access_Control_Request_Headers="authorization, x-ls-namespace")
+    answer = secured_server.call(
+        "OPTIONS", path, **asked, Access_Control_Request_Headers="authorization, x-ls-namespace"
+    )
     assert answer.status == 204
     assert answer.headers["access-control-allow-headers"] == "authorization, x-ls-namespace"
     assert "DELETE" in answer.headers["access-control-allow-methods"]
