@@ -36,7 +36,8 @@ def print_json(value: Any) -> None:
 
 
 def say(message: str) -> None:
-    """A line for the person, on stderr."""
+    """A line for the person, on stderr, after what stdout has got so far."""
+    sys.stdout.flush()
     sys.stderr.write(message + "\n")
     sys.stderr.flush()
 
@@ -71,14 +72,17 @@ def print_table(
             no_wrap=True,
             overflow="ellipsis",
             min_width=6 if name == flexible else len(name),
-            ratio=None,
         )
     for row in rows:
         cells = []
         for name, value in zip(columns, row, strict=True):
             cells.append(Text(plain(value), style=STATE_STYLES.get(value, "") if name == "state" else ""))
         table.add_row(*cells)
-    console().print(table, crop=True)
+    out = console()
+    with out.capture() as captured:
+        out.print(table, crop=True)
+    for line in captured.get().splitlines():
+        sys.stdout.write(line.rstrip() + "\n")
 
 
 def moment(text: object) -> datetime | None:

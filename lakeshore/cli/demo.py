@@ -1,0 +1,191 @@
+"""`lakeshore demo`: tells what `lakeshore.demo` does and found."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from .exits import ExitCode
+from .output import console, print_json, print_table, say
+
+if TYPE_CHECKING:
+    from lakeshore.demo.driver import Outcome
+    from lakeshore.demo.stage import Stage
+
+QUARTERS = 4
+
+
+@click.command()
+@click.option(
+    "--workers", type=click.IntRange(1, 64), default=2, show_default=True, metavar="<n>", help="Worker processes."
+)
+@click.option("--keep", is_flag=True, help="Leave the server and a worker running.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object on stdout.")
+def demo(workers: int, keep: bool, as_json: bool) -> int:
+    """Start a server and workers, run a job over Python's own sources, check it, and clear up."""
+    from lakeshore.demo.driver import perform  # wall: only the demo loads the SDK
+    from lakeshore.demo.stage import Stage  # wall: as above
+
+    with _ended_by_signals(), Stage() as stage:
+        outcome = perform(stage, Teller(), workers=workers)
+        if as_json:
+            print_json(_document(outcome, stage, keep))
+        else:
+            _tell(outcome)
+        if keep:
+            _tell_how_to_stop(stage)
+    return ExitCode.OK if outcome.matches else ExitCode.FAILED
+
+
+class Teller:
+    """Progress on stderr: a live bar on a terminal, a line per quarter elsewhere."""
+
+    def say(self, text: str) -> None:
+        """A line."""
+        say(text)
+
+    @contextmanager
+    def progress(self, title: str, total: int) -> Iterator[Callable[[], None]]:
+        """A bar, or lines; the value is called after each step."""
+        if sys.stderr.isatty():
+            with _bar(title, total) as advance:
+                yield advance
+            return
+        done = 0
+
+        def step() -> None:
+            nonlocal done
+            done += 1
+            if done == total or done * QUARTERS // total != (done - 1) * QUARTERS // total:
+                say(f"{title}: {done} of {total}")
+
+        yield step
+
+
+@contextmanager
+def _bar(title: str, total: int) -> Iterator[Callable[[], None]]:
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn  # wall: a terminal
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console(sys.stderr)) as shown:
+        task = shown.add_task(f"{title:<15}", total=total)
+        yield lambda: shown.advance(task)
+
+
+def _tell(outcome: Outcome) -> None:
+    rows = [
+        (
+            package.name,
+            f"{package.modules:,}",
+            f"{package.lines:,}",
+            f"{package.words:,}",
+            f"{package.definitions:,}",
+            ", ".join(name for name, _count in package.names.most_common(3)),
+        )
+        for package in outcome.packages[:10]
+    ]
+    click.echo()
+    numbers = ("modules", "lines", "words", "definitions")
+    print_table(("package", *numbers, "commonest"), rows, right=numbers, flexible="commonest")
+    total = _totals(outcome)
+    click.echo()
+    click.echo(
+        f"all {total['packages']:,} packages: {total['modules']:,} modules, {total['lines']:,} lines, "
+        f"{total['words']:,} words,\n{total['definitions']:,} definitions"
+    )
+    if outcome.matches:
+        click.echo("✓ the same as a direct computation in this process, module by module")
+    else:
+        click.echo("✗ NOT the same as a direct computation in this process: please report this")
+    count = outcome.workers
+    click.echo(f"time: {outcome.all_workers:.1f} s with {count} worker{'s' * (count > 1)}", nl=False)
+    if outcome.one_worker is not None:
+        click.echo(
+            f", {outcome.one_worker:.1f} s with one ({outcome.one_worker / outcome.all_workers:.1f}×), "
+            f"{outcome.here:.1f} s without Lakeshore",
+            nl=False,
+        )
+    click.echo()
+
+
+def _tell_how_to_stop(stage: Stage) -> None:
+    pids = stage.keep()
+    say("")
+    say("still running. Look at it:")
+    say(f"  export LAKESHORE_URL={stage.url}")
+    say("  lakeshore jobs list --limit 10")
+    say("  lakeshore jobs list --json | jq -r '.[0].id'     # then: lakeshore jobs show <id>")
+    say("and stop it:")
+    say(f"  kill {' '.join(map(str, pids))}; rm -r {shlex.quote(str(stage.directory))}")
+
+
+def _totals(outcome: Outcome) -> dict[str, int]:
+    packages = outcome.packages
+    return {
+        "packages": len(packages),
+        "modules": sum(package.modules for package in packages),
+        "lines": sum(package.lines for package in packages),
+        "words": sum(package.words for package in packages),
+        "definitions": sum(package.definitions for package in packages),
+    }
+
+
+def _document(outcome: Outcome, stage: Stage, keep: bool) -> dict[str, Any]:
+    names: Counter[str] = Counter()
+    for package in outcome.packages:
+        names.update(package.names)
+    kept: dict[str, Any] | None = None
+    if keep:
+        children = [*stage.workers, *([stage.server] if stage.server is not None else [])]
+        kept = {"directory": str(stage.directory), "pids": [child.pid for child in children], "owner": os.getuid()}
+    return {
+        "source": str(outcome.corpus.root),
+        "modules_found": outcome.corpus.found,
+        "url": outcome.url,
+        "workers": outcome.workers,
+        "totals": _totals(outcome),
+        "packages": [
+            {
+                "package": package.name,
+                "modules": package.modules,
+                "lines": package.lines,
+                "words": package.words,
+                "definitions": package.definitions,
+                "commonest": package.names.most_common(3),
+            }
+            for package in outcome.packages[:10]
+        ],
+        "identifiers": names.most_common(10),
+        "streamed": outcome.streamed,
+        "matches_direct_computation": outcome.matches,
+        "seconds": {
+            "workers": round(outcome.all_workers, 3),
+            "one_worker": None if outcome.one_worker is None else round(outcome.one_worker, 3),
+            "direct": round(outcome.here, 3),
+        },
+        "kept": kept,
+    }
+
+
+@contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """TERM and HUP unwind like Ctrl-C does, so that everything is cleared up."""
+
+    def unwind(number: int, _frame: FrameType | None) -> None:
+        raise SystemExit(128 + number)
+
+    before = {number: signal.signal(number, unwind) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
