@@ -230,6 +230,13 @@ def test_a_handshake_that_does_not_end_is_let_go(cert: Path, sent: bytes) -> Non
         served.until(lambda: served.server.open_connections == 0)
 
 
+def test_a_drain_does_not_wait_for_a_handshake(cert: Path) -> None:
+    with serving(echo, tls=context_of(cert)) as served, served.connect() as peer:
+        served.until(lambda: served.server.open_connections == 1)
+        served.call(served.server.drain, PATIENCE)
+        assert peer.rest() == b""
+
+
 def test_peers_that_fail_the_handshake_do_no_harm(cert: Path) -> None:
     with serving(echo, tls=context_of(cert), limits=Limits(max_connections=5)) as served:
         for sent in (b"GET / HTTP/1.1\r\nhost: x\r\n\r\n", b"\x16\x03\x01", b""):

@@ -184,6 +184,34 @@ def test_a_streamed_answer_is_chunked_and_its_source_waits_for_the_reader() -> N
         assert peer.exactly(15) == b"HTTP/1.1 200 OK"
 
 
+def test_an_answer_may_be_made_of_the_body_while_that_arrives() -> None:
+    async def doubled(request: Request) -> AsyncIterator[bytes]:
+        async for chunk in request.stream():
+            yield chunk + chunk
+
+    async def handler(request: Request) -> StreamResponse:
+        return StreamResponse(chunks=doubled(request))
+
+    with serving(handler) as served, served.connect() as peer:
+        peer.send(b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 4\r\n\r\nab")
+        assert peer.exactly(15) == b"HTTP/1.1 200 OK"
+        peer.send(b"cd")
+        peer._unread = b"HTTP/1.1 200 OK"
+        answer = peer.answer()
+        assert (answer.body, answer.closes) == (b"ababcdcd", True)
+        assert peer.rest() == b""
+
+
+def test_a_body_of_thousands_of_tiny_chunks_is_read_whole() -> None:
+    async def handler(request: Request) -> Response:
+        return Response(body=str(len(await request.body())).encode())
+
+    with serving(handler) as served, served.connect() as peer:
+        peer.send(b"POST / HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n")
+        peer.send(b"1\r\nx\r\n" * 5000 + b"0\r\n\r\n")
+        assert peer.answer().body == b"5000"
+
+
 def test_a_stream_of_known_length_says_so_and_must_keep_its_word(caplog: pytest.LogCaptureFixture) -> None:
     async def pieces(*sizes: int) -> AsyncIterator[bytes]:
         for size in sizes:
@@ -321,10 +349,12 @@ def test_a_handler_that_fails_is_logged_and_answered_503_never_500(caplog: pytes
             return Response(headers=(("x-a", "b\r\nset-cookie: c"),))
         if request.path == "/framing":
             return Response(headers=(("Content-Length", "3"),), body=b"abcd")
+        if request.path == "/nothing":
+            return None  # type: ignore[return-value]
         raise RuntimeError("a bug")
 
     with serving(handler) as served:
-        for path in ("/", "/status?s=500", "/status?s=504", "/split", "/framing"):
+        for path in ("/", "/nothing", "/status?s=500", "/status?s=504", "/split", "/framing"):
             caplog.clear()
             with served.connect() as peer:
                 peer.get(path)

@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import Protocol
 
 import h11
+import trio
 
 from lakeshore.server.http.head import END, Head
 from lakeshore.server.http.messages import HttpError
+
+_PIECES = 64  # chunks decoded in one go
 
 
 class Source(Protocol):
@@ -28,13 +31,14 @@ class Source(Protocol):
 class Body:
     """One body. `complete` once its last byte was taken."""
 
-    __slots__ = ("_decoder", "_expects", "_source", "_tail", "_taken", "complete", "remaining")
+    __slots__ = ("_decoder", "_expects", "_pieces", "_source", "_tail", "_taken", "complete", "remaining")
 
     def __init__(self, head: Head, source: Source) -> None:
         self._source = source
         self._expects = head.expects_continue
         self._taken = 0
         self._tail = b""
+        self._pieces = 0
         length = head.content_length
         self._decoder = head.decoder
         self.remaining: int = length or 0
@@ -105,6 +109,9 @@ class Body:
                 self._taken += len(event.data)
                 if self._taken > limit:
                     raise _too_large(limit)
+                self._pieces += 1
+                if self._pieces % _PIECES == 0:
+                    await trio.lowlevel.checkpoint()  # a body of tiny chunks must not keep the loop to itself
                 return bytes(event.data)
             else:
                 assert type(event) is h11.EndOfMessage

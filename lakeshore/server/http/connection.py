@@ -87,7 +87,7 @@ class Connection:
         self._awaiting_chunk = False
         self._streaming = False
         self._watched: Request | None = None
-        self._cut = False  # the peer has more of a body to send than we want to read
+        self._cut = False  # the last request's body was not read to its end
         self._skip = 0  # bytes of an unread body before the next head
 
     # --- for the server ----------------------------------------------------------------------------------------
@@ -121,7 +121,7 @@ class Connection:
 
     def close_if_idle(self) -> None:
         """For the drain: end it now if no request is under way or waiting in the socket."""
-        if self._phase == "idle" and not has_unread_input(self._transport.sock):
+        if self._phase == "handshake" or (self._phase == "idle" and not has_unread_input(self._transport.sock)):
             self._scope.cancel()
 
     # --- for requests and bodies -------------------------------------------------------------------------------
@@ -260,26 +260,24 @@ class Connection:
             failed = refusal is None
             answer = self._internal_error(request, error) if refusal is None else self._render(request, refusal)
         self._phase = "answer"
-        close = head.close or failed or service.draining or not self._can_go_on(body)
+        close = head.close or failed or service.draining
+        self._cut = not body.complete
         try:
-            if type(answer) is StreamResponse:
-                close = await self._stream(request, answer, head, close=close)
+            if isinstance(answer, StreamResponse):  # its chunks may still be made of the body: no going on after that
+                close = await self._stream(request, answer, head, close=close or self._cut)
             else:
-                assert isinstance(answer, Response), f"the handler returned {answer!r}"
-                close = close or answer.close
+                if self._cut and not close:
+                    close = not self._can_skip(body)
                 close = await self._send_whole(request, answer, close=close, without_body=without_body)
         finally:
             if self._watched is not None:
                 self._unwatch()
         return not close
 
-    def _can_go_on(self, body: Body) -> bool:
+    def _can_skip(self, body: Body) -> bool:
         """Whether the next request can be found: an unread rest is dropped when it is short, else it ends things."""
-        if body.complete:
-            return True
         rest = body.discardable
         if rest is None or rest > self._service.limits.max_discard:
-            self._cut = True
             return False
         self._skip = rest
         return True
@@ -308,10 +306,11 @@ class Connection:
 
     async def _send_whole(self, request: Request, answer: Response, *, close: bool, without_body: bool) -> bool:
         """Send a whole answer; returns whether the connection must close."""
-        apart = len(answer.body) > _TOGETHER and not without_body
         try:
+            close = close or answer.close
+            apart = len(answer.body) > _TOGETHER and not without_body
             data = encode(answer, close=close, without_body=without_body or apart)
-        except ValueError as error:
+        except Exception as error:  # noqa: BLE001 - whatever the handler made, logged below
             answer, apart, close = self._internal_error(request, error), False, True
             data = encode(answer, close=close, without_body=without_body)
         self._answering = True
@@ -330,7 +329,7 @@ class Connection:
                 first = encode_stream_head(
                     answer.status, answer.headers, content_length=length, chunked=chunked, close=close
                 )
-            except ValueError as error:
+            except Exception as error:  # noqa: BLE001 - as above
                 await self._send(encode(self._internal_error(request, error), close=True, without_body=False))
                 return True
             self._answering = True
