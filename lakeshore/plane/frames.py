@@ -58,8 +58,8 @@ def append(
     number = current if claim is None else claim
     if seq is not None and seq <= last:
         stored = tx.one(SQL.frame_claim, {"channel": channel, "seq": seq})
-        trimmed = stored is None and state == "running" and number == current
-        if trimmed or (stored is not None and stored[0] == number):
+        forgotten = stored is None and state == "running" and number == current  # trimmed since it was stored
+        if forgotten or (stored is not None and stored[0] == number):
             return Appended(seq=seq, duplicate=True)
     if state != "running" or number != current or (claim is None and worker is not None and worker != holder):
         raise NotHeld(f"invocation {invocation_id} is {state} under claim {current}; this claim may not append to it")

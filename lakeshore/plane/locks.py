@@ -23,8 +23,7 @@ class Holder:
         directory.mkdir(mode=0o700, exist_ok=True)
         self.id = holder_id
         self.path = directory / f"{holder_id}{_SUFFIX}"
-        self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        fcntl.flock(self._fd, fcntl.LOCK_EX)
+        self._fd = _lock_own(self.path)
         _open_locks.add(self)
 
     def release(self) -> None:
@@ -39,6 +38,23 @@ class Holder:
         if self._fd >= 0:
             os.close(self._fd)  # the parent's descriptor still holds the lock
             self._fd = -1
+
+
+def _lock_own(path: Path) -> int:
+    while True:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        # A sweep may have taken the file for a dead one's between the two calls.
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(os.stat(path), os.fstat(fd)):
+                return fd
+        os.close(fd)
+
+
+def sweep(directory: Path) -> None:
+    """Remove the lock files of holders that are dead; their claims are found dead without them too."""
+    for path in directory.glob(f"*{_SUFFIX}"):
+        is_dead(directory, path.name.removesuffix(_SUFFIX))
 
 
 def is_dead(directory: Path, holder_id: str) -> bool:

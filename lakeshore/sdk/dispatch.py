@@ -362,8 +362,9 @@ class Dispatch:
     def _rows(self, statement: str, values: dict[str, Any]) -> list[tuple[Any, ...]]:
         return self._state().combiner.rows(statement, values)
 
-    def _ring_work(self, queue: str) -> None:
-        self._state().bells.ring(f"work/{self.ns}/{queue}", f"work/{self.ns}/*")
+    def _ring_work(self, queue: str, ns: str | None = None) -> None:
+        ns = self.ns if ns is None else ns
+        self._state().bells.ring(f"work/{ns}/{queue}", f"work/{ns}/*")
 
     def _claim_of(self, inv_id: str, worker_id: str, claim: int | None) -> int:
         if claim is not None:
@@ -416,7 +417,15 @@ class Dispatch:
 
     def _lose(self, ns: str, inv_id: str, claim: int) -> None:
         """The process that held this claim is gone."""
-        self._write(lambda tx: reports.lose(tx, ns, inv_id, claim, time.time()))
+
+        def lose(tx: Transaction) -> str | None:
+            row = reports.read_row(tx, ns, inv_id)
+            state = reports.lose(tx, ns, inv_id, claim, time.time())
+            return row.queue if row is not None and state == "queued" else None
+
+        queue = self._write(lose)
+        if queue is not None:
+            self._ring_work(queue, ns)
         self._state().bells.ring("done", f"frames/{inv_id}")
 
     def _follow(
@@ -473,6 +482,7 @@ class _Open:
             self.bells = FifoBells(directory / "bells")
             self.workers = directory / "workers"
             self._holder = locks.Holder(self.workers, new_id())
+            locks.sweep(self.workers)
             self.holder_id = self._holder.id
             self._checkpoint_lock = directory / "checkpoint.lock"
         self.combiner = Combiner(self.plane)
