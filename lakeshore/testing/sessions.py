@@ -1,8 +1,8 @@
 """The worker protocol as cases over the poll verb (K-8, K-9, K-11, K-15, K-27, K-28).
 
-The first part is the shortest traces that an explicit-state model of the contract finds when one rule is switched off:
-each case replays such a trace, and asserts the outcome that the rule brings about. `sending` makes a poll that is on its
-way: a trace may deliver it late, twice, or never.
+The first part is the shortest traces that an explicit-state model of the contract finds when a rule is missing:
+each case replays such a trace, and asserts the outcome that the rule brings about. `sending` makes a poll that is on
+its way: a trace may deliver it late, twice, or never.
 """
 
 from __future__ import annotations

@@ -1,0 +1,106 @@
+"""The statements themselves: no transition without its guard (K-2, K-3, K-5)."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+
+import pytest
+
+from lakeshore.plane.statements import SQL
+from lakeshore.wire.states import INVOCATION
+
+STATEMENTS = {name: text for name, text in vars(SQL).items() if name != "schema"}
+UPDATES = {n: t for n, t in STATEMENTS.items() if re.match(r"\s*UPDATE\s+invocation\b", t)}
+GUARD = re.compile(r"\bstate\s*(=|IN)\s*('(\w+)'|\([^)]*\))")
+
+
+def _guard(text: str) -> set[str]:
+    found = GUARD.search(text.split("WHERE", 1)[1])
+    assert found is not None
+    return set(re.findall(r"'(\w+)'", found.group(2)))
+
+
+def _target(text: str) -> str | None:
+    found = re.search(r"\bSET\b.*?\bstate\s*=\s*('(\w+)'|:state)", text.split("WHERE", 1)[0], re.DOTALL)
+    return None if found is None else (found.group(2) or ":state")
+
+
+@pytest.mark.inventory("K-2")
+def test_there_are_updates_to_look_at() -> None:
+    assert {"claim_if_queued", "settle_if_claimed", "retry_if_ended", "kill_if_queued"} <= set(UPDATES)
+
+
+@pytest.mark.inventory("K-2", "P-282")
+@pytest.mark.parametrize("name", sorted(UPDATES))
+def test_every_update_of_a_row_is_guarded_by_its_state(name: str) -> None:
+    assert GUARD.search(UPDATES[name].split("WHERE", 1)[1]), f"{name} moves a row whatever its state is"
+
+
+@pytest.mark.inventory("K-2", "K-5")
+@pytest.mark.parametrize("name", sorted(n for n, t in UPDATES.items() if "running" in _guard(t)))
+def test_every_update_of_a_running_row_is_guarded_by_its_claim(name: str) -> None:
+    assert re.search(r"\bclaim\s*=\s*:claim\b", UPDATES[name].split("WHERE", 1)[1])
+
+
+@pytest.mark.inventory("K-2")
+@pytest.mark.parametrize("name", sorted(UPDATES))
+def test_every_transition_is_an_edge_of_the_state_machine(name: str) -> None:
+    to = _target(UPDATES[name])
+    if to is None:
+        return
+    edges = {(from_, target) for (from_, _event), target in INVOCATION.transitions.items()}
+    ends = INVOCATION.terminal if to == ":state" else {to}
+    for from_ in _guard(UPDATES[name]):
+        for end in ends:
+            assert (from_, end) in edges, f"{name} goes from {from_} to {end}, which is no edge"
+
+
+@pytest.mark.inventory("K-2", "K-6")
+def test_only_a_retry_lowers_what_only_rises() -> None:
+    for name, text in UPDATES.items():
+        sets = text.split("WHERE", 1)[0]
+        for column in ("claim", "seq"):
+            changed = re.findall(rf"(?<![\w]){column}\s*=\s*([^,\n]+)", sets)
+            assert all(value.strip() == f"{column} + 1" for value in changed), f"{name} sets {column} to {changed}"
+        if re.search(r"\battempt\s*=\s*0\b", sets):
+            assert name == "retry_if_ended"
+
+
+@pytest.mark.inventory("K-2")
+def test_rows_are_deleted_by_the_purge_alone() -> None:
+    assert [n for n, t in STATEMENTS.items() if re.search(r"DELETE\s+FROM\s+invocation\b", t)] == ["drop_row"]
+    assert "finished_at < :before" in SQL.expired_rows
+
+
+@pytest.mark.inventory("K-3")
+def test_nothing_is_ordered_by_id() -> None:
+    for name, text in STATEMENTS.items():
+        for order in re.findall(r"ORDER BY ([^)]*?)(?:LIMIT|RETURNING|$)", text, re.DOTALL):
+            assert not re.search(r"\bid\b", order), name
+
+
+@pytest.mark.inventory("K-3", "P-459")
+@pytest.mark.parametrize("name", ["next_oldest", "next_priority", "newest_at", "oldest_at", "priority_levels"])
+def test_choosing_the_next_job_reads_the_index_of_queued_rows_and_sorts_nothing(name: str) -> None:
+    conn = sqlite3.connect(":memory:")
+    conn.executescript(SQL.schema)
+    values = {"ns": "n", "queue": "q", "priority": 0.0, "below": 1.0, "limit": 1}
+    used = {key: value for key, value in values.items() if f":{key}" in STATEMENTS[name]}
+    plan = [row[3] for row in conn.execute(f"EXPLAIN QUERY PLAN {STATEMENTS[name]}", used)]
+    conn.close()
+    assert any("invocation_queued" in step for step in plan), plan
+    assert not any("TEMP B-TREE" in step for step in plan), plan
+
+
+@pytest.mark.inventory("K-2")
+def test_every_statement_is_valid_sql() -> None:
+    conn = sqlite3.connect(":memory:")
+    conn.executescript(SQL.schema)
+    for name, text in STATEMENTS.items():
+        used = dict.fromkeys(re.findall(r":(\w+)", text), None)
+        try:
+            conn.execute(f"EXPLAIN {text}", used)
+        except sqlite3.Error as exc:
+            raise AssertionError(f"{name}: {exc}") from exc
+    conn.close()
