@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .exits import ExitCode
+from .failures import Failure
 from .output import console, print_json, print_table, say
 
 if TYPE_CHECKING:
@@ -34,9 +35,13 @@ def demo(workers: int, keep: bool, as_json: bool) -> int:
     """Start a server and workers, run a job over Python's own sources, check it, and clear up."""
     from lakeshore.demo.driver import perform  # wall: only the demo loads the SDK
     from lakeshore.demo.stage import Stage  # wall: as above
+    from lakeshore.sdk.errors import DispatchError  # wall: as above
 
     with _ended_by_signals(), Stage() as stage:
-        outcome = perform(stage, Teller(), workers=workers)
+        try:
+            outcome = perform(stage, Teller(), workers=workers)
+        except (DispatchError, TimeoutError) as error:
+            raise Failure(str(error), hint="is the loopback interface up (ip link show lo)?") from error
         if as_json:
             print_json(_document(outcome, stage, keep))
         else:

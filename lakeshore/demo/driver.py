@@ -8,7 +8,6 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -17,12 +16,13 @@ from lakeshore import HttpDispatch, SyncQueue
 from lakeshore.cli.failures import Failure
 
 from .corpus import Corpus, find, limit
-from .functions import survey, measure, who
+from .functions import measure, survey, who
 from .stage import Stage
 
 PASS_S = 2.5
 """About how long one pass over the text may take on one core."""
-WAIT_S = 120.0
+WAIT_S = 60.0
+LOOK_S = 1.0
 LARGEST = 10
 
 
@@ -110,13 +110,12 @@ def perform(stage: Stage, show: Show, *, workers: int) -> Outcome:
 def _gathered(stage: Stage, queue: SyncQueue, count: int) -> set[int]:
     """The workers' processes, once each has run something: nobody's start is part of a measured time."""
     pids: set[int] = set()
-    until = time.monotonic() + WAIT_S / 2
+    until = time.monotonic() + WAIT_S
     while len(pids) < count:
         stage.check()
         if time.monotonic() > until:
-            raise Failure(f"{len(pids)} of {count} workers answered within {WAIT_S / 2:g} s")
-        with _explained(stage):
-            pids.update(_results(queue, [who.submit(_dispatch=queue.dispatch) for _ in range(2 * count)]))
+            raise Failure(f"{len(pids)} of {count} workers answered within {WAIT_S:g} s")
+        pids.update(_results(stage, queue, [who.submit(_dispatch=queue.dispatch) for _ in range(2 * count)]))
     return pids
 
 
@@ -126,17 +125,26 @@ def _fan_out(
     """Each module's numbers, in the corpus's order, and the seconds from the first submit to the last result."""
     began = time.perf_counter()
     results = []
-    with _explained(stage), show.progress(title, len(corpus.modules)) as step:
+    with show.progress(title, len(corpus.modules)) as step:
         ids = [measure.submit(str(module), _dispatch=queue.dispatch) for module in corpus.modules]
-        for result in _results(queue, ids):
+        for result in _results(stage, queue, ids):
             results.append(result)
             step()
     return results, time.perf_counter() - began
 
 
-def _results(queue: SyncQueue, ids: list[str]) -> Iterator[Any]:
+def _results(stage: Stage, queue: SyncQueue, ids: list[str]) -> Iterator[Any]:
+    """Results in the order of the ids. Failure as soon as a process has ended that should run."""
     for invocation in ids:
-        yield queue.result(invocation, timeout=WAIT_S)
+        until = time.monotonic() + WAIT_S
+        while True:
+            try:
+                yield queue.result(invocation, timeout=LOOK_S)
+                break
+            except TimeoutError:
+                stage.check()
+                if time.monotonic() > until:
+                    raise
 
 
 def _watched(show: Show, queue: SyncQueue, corpus: Corpus, packages: list[Package]) -> Iterator[dict[str, Any]]:
@@ -145,21 +153,11 @@ def _watched(show: Show, queue: SyncQueue, corpus: Corpus, packages: list[Packag
     asked = {package.name: [str(path) for path in modules[package.name]] for package in packages}
     show.say("a stream, as it arrives:")
     began = time.perf_counter()
-    for part in queue.stream(survey.submit(asked, _dispatch=queue.dispatch), timeout=WAIT_S):
-        show.say(
-            f"  {time.perf_counter() - began:5.2f} s  {part['package']:<16}{part['lines']:>9,} lines {part['definitions']:>7,} definitions"
-        )
+    invocation = survey.submit(asked, _dispatch=queue.dispatch)
+    for part in queue.stream(invocation, timeout=WAIT_S):
+        numbers = f"{part['lines']:>9,} lines {part['definitions']:>7,} definitions"
+        show.say(f"  {time.perf_counter() - began:5.2f} s  {part['package']:<16}{numbers}")
         yield part
-
-
-@contextmanager
-def _explained(stage: Stage) -> Iterator[None]:
-    """When something fails because a process has ended, say that."""
-    try:
-        yield
-    except (TimeoutError, RuntimeError):
-        stage.check()
-        raise
 
 
 def _grouped(corpus: Corpus, results: list[dict[str, Any]]) -> list[Package]:
