@@ -27,6 +27,7 @@ from ..wire.errors import NameError_
 from ..wire.names import check_namespace
 from .http import HttpError, Request
 from .records import Records, TokenRow
+from .socket_owner import SocketOwners
 
 Mode = Literal["admin", "token", "open"]
 
@@ -95,6 +96,7 @@ class Gate:
         self._any_address = any_address
         self._origins = origins
         self._users = frozenset({0, os.geteuid()})
+        self._owners = SocketOwners()
         self._known: dict[tuple[bytes | None, bytes | None], Caller] = {}
         self._version = records.version
         self._hosts: dict[bytes, bool] = {}
@@ -124,6 +126,10 @@ class Gate:
         if caller.token is not None:
             self._records.used(caller.token.id)
         return caller
+
+    def close(self) -> None:
+        """Close what it holds open."""
+        self._owners.close()
 
     # --- identities
 
@@ -198,7 +204,7 @@ class Gate:
                 "cross-site request refused",
                 hint="name the page's origin with --cors-origin, or send a token",
             )
-        if not self._any_user and connection.peer_uid not in self._users:
+        if not self._any_user and self._owners.uid(connection) not in self._users:
             raise HttpError(
                 403,
                 "open mode answers only to the user who runs the server",

@@ -108,6 +108,7 @@ async def serve(
         pages = PageReader(plane.path)
         stack.callback(pages.close)
         app = _app(options, state, admin, records, plane, dispatcher, pages)
+        stack.callback(app.gate.close)
         cors = Cors(frozenset(options.cors_origins))
         http = HttpServer(handler_of(app, cors), limits=Limits(), render_error=partial(_render, cors))
         app.http.append(http)

@@ -352,11 +352,12 @@ class PollRequest:
 class ChunkItem:
     """One frame of a running invocation.
 
-    Accepted at last + 1 only; the same (claim, seq) again is a duplicate (K-24).
+    Accepted at last + 1 only; the same (claim, seq) again is a duplicate (K-24). Without `seq` it takes that very place,
+    and a resend takes the next: number frames where a resend may happen.
     """
 
     invocation_id: str
-    seq: int
+    seq: int | None = None
     bytes: Blob
     final: bool = False
     claim: int | None = None

@@ -371,7 +371,7 @@ async def result_chunk(app: App, request: Request, caller: Caller) -> Response:
 
 def _chunk(caller: Caller, item: ChunkItem) -> Chunk:
     check_invocation_id(item.invocation_id)
-    if item.seq < 0:
+    if item.seq is not None and item.seq < 0:
         raise bad_field("seq", "must be 0 or more")
     if item.worker_id is not None:
         _check_binding(caller, item.worker_id)

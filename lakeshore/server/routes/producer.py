@@ -30,7 +30,6 @@ from ..refusals import as_result
 from ..render import answer
 from ..structure import bad_field, read_map, structure
 from ..submissions import submission_of
-from .invocations import row_body
 
 _LONGEST_WAIT_S: Final = 600.0
 _MOST_ITEMS: Final = 10_000
@@ -105,7 +104,7 @@ async def wait(app: App, request: Request, caller: Caller) -> Response:
     told = await Outgoing(app).ended(ended)
     if wanted.get:
         row = rows.get(app.dispatcher.rows, caller.ns, wanted.invocation_id)
-        told["invocation"] = None if row is None else row_body(app, row)
+        told["invocation"] = None if row is None else {name: row[name] for name in row if name != "hash"}
     return answer(request, told)
 
 

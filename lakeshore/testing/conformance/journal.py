@@ -106,7 +106,7 @@ def an_end_is_told_from_a_cut(h: Harness) -> None:
     dp.journal_append("a", 0, value(0, 0), claim=job.claim)
     cut: list[Frame] = []
     with refused(TimeoutError):
-        for _seq, data in dp.journal_read("a", timeout=0.05):
+        for _seq, data in dp.journal_read("a", timeout=1.0):
             cut.append(Frame.from_bytes(data))
     assert [frame.kind.terminal for frame in cut] == [False]
     dp.ack("a", "w1", result=b"r", claim=job.claim)

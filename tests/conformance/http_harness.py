@@ -1,0 +1,129 @@
+"""The HTTP plane as a harness: a real server process; for the hard one, killed with -9 and started again at every step."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from lakeshore.sdk.http_dispatch import HttpDispatch
+from lakeshore.sdk.http_wire import POLL
+from lakeshore.sdk.session import STRIDE, Session
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class Zygote:
+    """Starts and kills server processes."""
+
+    def __init__(self) -> None:
+        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        self._process = subprocess.Popen(
+            [sys.executable, str(Path(__file__).with_name("server_zygote.py"))],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=environment,
+            text=True,
+        )
+
+    def start(self, port: int, state_dir: Path) -> None:
+        arguments = ["--port", str(port), "--state-dir", str(state_dir), "--reserve-bytes", "0"]
+        self._say(f"start {json.dumps(arguments)}")
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline:
+            with socket.socket() as probe:
+                if probe.connect_ex(("127.0.0.1", port)) == 0:
+                    return
+            time.sleep(0.005)
+        raise TimeoutError(f"the server on port {port} did not come up")
+
+    def kill(self) -> None:
+        self._say("kill")
+
+    def close(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait(timeout=30)
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+
+    def _say(self, line: str) -> None:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(line + "\n")
+        self._process.stdin.flush()
+        self._process.stdout.readline()
+
+
+class HttpHarness:
+    """One server on an empty state directory. `restarts` kills it with -9 before every step."""
+
+    seeded = False
+    purges = False
+
+    def __init__(self, zygote: Zygote, state_dir: Path, *, restarts: bool) -> None:
+        self._zygote = zygote
+        self._state_dir = state_dir
+        self._restarts = restarts
+        self._port = free_port()
+        self._handles: dict[tuple[str, bool], HttpDispatch] = {}
+        self._zygote.start(self._port, self._state_dir)
+
+    def plane(self, ns: str = "default") -> HttpDispatch:
+        return self._handle(ns, other=False)
+
+    def another(self, ns: str = "default") -> HttpDispatch:
+        return self._handle(ns, other=True)
+
+    def lose(self, inv_id: str, claim: int, ns: str = "default") -> None:
+        """The session that holds the claim has begun it, says so, and then lists it no more."""
+        for plane in self._handles.values():
+            for session in plane._state().sessions():
+                if plane.namespace == ns and session.claim_of(inv_id) == claim:
+                    with session.lock:
+                        pairs = session.pairs()
+                        self._list(plane, session, pairs)
+                        self._list(plane, session, [pair for pair in pairs if pair[0] != inv_id])
+                    return
+
+    def purge(self) -> None:
+        raise AssertionError("retention is the server's own affair")
+
+    def between(self) -> None:
+        if self._restarts:
+            self._zygote.kill()
+            self._zygote.start(self._port, self._state_dir)
+
+    def close(self) -> None:
+        for handle in self._handles.values():
+            handle.close()
+        self._zygote.kill()
+
+    def _list(self, plane: HttpDispatch, session: Session, pairs: list[list[object]]) -> None:
+        session.n += STRIDE
+        body = {
+            "worker_id": session.worker,
+            "queue": session.queue,
+            "timeout_s": 0,
+            "session": session.id,
+            "n": session.n,
+            "held": pairs,
+            "capacity": 0,
+        }
+        plane.call("POST", POLL, body, "listing what is held")
+
+    def _handle(self, ns: str, *, other: bool) -> HttpDispatch:
+        if (ns, other) not in self._handles:
+            self._handles[ns, other] = HttpDispatch(f"http://127.0.0.1:{self._port}", namespace=ns)
+        return self._handles[ns, other]
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
