@@ -70,9 +70,9 @@ def execute(work: Work, sink: FrameSink, setup: Setup, interrupter: Interrupter)
         nonlocal last_seq
         last_seq = seq
 
-    if interrupter.why is not None:  # the claim was lost before its body began
+    if (early := interrupter.why()) is not None:  # the claim was lost before its body began
         interrupter.finish()
-        return interrupted(work, interrupter.why)
+        return interrupted(work, early)
     try:
         try:
             with _put_back():
@@ -90,8 +90,8 @@ def execute(work: Work, sink: FrameSink, setup: Setup, interrupter: Interrupter)
             interrupter.finish()
     except Interruption:
         interrupter.finish()
-        ending = interrupted(work, str(interrupter.why), last_seq)
-    why = interrupter.why
+        ending = interrupted(work, str(interrupter.why()), last_seq)
+    why = interrupter.why()
     if why is not None and (ending.outcome != "succeeded" or why == "timeout"):
         return interrupted(work, why, last_seq)
     return ending

@@ -103,16 +103,15 @@ class Interrupter:
             self._held = True
             try:
                 self._clear()
-                if self.why is not None:
+                if self.why() is not None:
                     raise Interruption
                 value = call(*args)
             finally:
                 self._held = False
-        if self.why is not None:
+        if self.why() is not None:
             raise Interruption
         return value
 
-    @property
     def why(self) -> str | None:
         """What the last body was interrupted for: `timeout`, or what `interrupt` was given."""
         wanted = self._wanted
@@ -124,7 +123,7 @@ class Interrupter:
             _raise_in(self._thread_id, None)
 
     def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
-        if not self._held and self._running and self.why is not None:
+        if not self._held and self._running and self.why() is not None:
             raise Interruption
 
     # -- any thread
@@ -135,7 +134,7 @@ class Interrupter:
         """
 
         def want() -> None:
-            if serial == self._serial and self.why is None:
+            if serial == self._serial and self.why() is None:
                 self._wanted = (serial, why)
 
         if threading.get_ident() == self._thread_id:
@@ -158,7 +157,7 @@ class Interrupter:
         while True:
             now = time.monotonic()
             deadline, wanted = self._deadline, self._wanted
-            if deadline is not None and deadline[1] <= now and self.why is None:
+            if deadline is not None and deadline[1] <= now and self.why() is None:
                 self._wanted = wanted = (deadline[0], "timeout")
             if wanted is not None and wanted[0] == self._running:
                 if serial != wanted[0]:

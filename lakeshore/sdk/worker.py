@@ -10,7 +10,9 @@ Reference: python-sdk/dispatch.md, "The worker loop".
 
 from __future__ import annotations
 
+import faulthandler
 import logging
+import os
 import signal
 import threading
 import time
@@ -18,7 +20,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from .errors import DispatchError
+from .errors import DispatchError, WorkerError
 from .execution import Setup, execute, interrupted
 from .interrupts import GRACE_S, Interrupter
 from .jobs import worker_name
@@ -56,7 +58,8 @@ def run_worker(
     (default: only on a plane of this machine); `runtime_policy` is `strict`, `minor` or `off`.
 
     A body's failure is the job's, never this call's. In the main thread Ctrl-C stops the body, gives its job back and
-    raises KeyboardInterrupt. Raises DispatchError when the plane cannot be used.
+    raises KeyboardInterrupt. Raises DispatchError when the plane cannot be used, and WorkerError when a body closed the
+    files that this process works with.
     """
     worker = Worker(
         q,
@@ -135,6 +138,7 @@ class Worker:
         self._ctrl_c = False
         self._work: Work | None = None
         self._source: Source | None = None
+        self._canary = _Canary()
         self._own_signals = own_signals
         self._leave = on_stuck
         self._may_pass = may_pass
@@ -158,11 +162,12 @@ class Worker:
     def run(self) -> int:
         """Run jobs until drained, stopped, or (`once`) after one; how many were run."""
         source = self._source = self._open()
-        with self._interrupter, _CtrlC(self):
+        with self._interrupter, _CtrlC(self), _Canary() as self._canary:
             try:
                 self._loop(source)
             finally:
-                source.close()
+                if self._canary.alive():
+                    source.close()
         if self._ctrl_c:
             raise KeyboardInterrupt
         return self.executed
@@ -197,7 +202,17 @@ class Worker:
         serial = interrupter.start(work.timeout_s)
         self._work = work
         source.begin(work, lambda why: interrupter.interrupt(serial, why))
+        last_resort = self._leave is not None and work.timeout_s is not None
+        if last_resort:  # a thread that needs no interpreter: a body may keep it locked
+            faulthandler.dump_traceback_later(float(work.timeout_s or 0.0) + 4 * interrupter.grace_s, exit=True, file=2)
         ending = execute(work, source.sink(work), self._setup, interrupter)
+        if last_resort:
+            faulthandler.cancel_dump_traceback_later()
+        if not self._canary.alive():
+            raise WorkerError(
+                f"the body of invocation {work.id} closed files that it did not open, this worker's among them: "
+                "how it ended cannot be reported; its claim is lost and it may run again"
+            )
         self._work = None
         if ending.outcome != "succeeded":
             log.info("invocation %s: %s (%s)", work.id, ending.outcome, (ending.error or {}).get("type"))
@@ -240,6 +255,29 @@ class Worker:
         reporter.start()
         reporter.join(5.0)
         leave()
+
+
+class _Canary:
+    """A file that nobody else has. When it is gone, a body has closed what this process lives by: using a database or
+    a connection then is worse than ending.
+    """
+
+    def __enter__(self) -> _Canary:
+        self._fd, other = os.pipe()
+        os.close(other)
+        self._inode = os.fstat(self._fd).st_ino
+        return self
+
+    def alive(self) -> bool:
+        """Whether it is still there, and not another file under its number."""
+        try:
+            return os.fstat(self._fd).st_ino == self._inode
+        except OSError:
+            return False
+
+    def __exit__(self, *_: object) -> None:
+        if self.alive():
+            os.close(self._fd)
 
 
 class _CtrlC:

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import trio
+import trio.testing
 import worker_bodies as bodies
 
 from lakeshore import wire

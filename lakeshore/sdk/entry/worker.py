@@ -2,7 +2,8 @@
 
 The first SIGINT or SIGTERM drains: the running job finishes, then the process exits 0. The second stops the body, gives
 the job back and exits 130 or 143; a third ends the process at once. A body that cannot be stopped is reported, and the
-process replaces itself by a fresh one with the same arguments.
+process replaces itself by a fresh one with the same arguments; one that also keeps the interpreter locked past its time
+limit ends the process, and its job is lost with it.
 
 The process's credentials are taken out of the environment before any body runs; a body's own submits use the worker's
 plane all the same.
@@ -19,17 +20,18 @@ import signal
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 from ..ambient import set_process_plane
 from ..default_plane import home
 from ..dispatch import Dispatch
-from ..errors import DispatchError
+from ..errors import DispatchError, WorkerError
+from ..interrupts import GRACE_S
 from ..queues import SyncQueue
 from ..transport import POLICIES
 from ..worker import Worker
 
-FAILED, USAGE = 1, 2
+FAILED = 1
 SECRETS = ("LAKESHORE_CLIENT_TOKEN", "LAKESHORE_TOKEN", "LAKESHORE_ADMIN_TOKEN")
 
 
@@ -52,7 +54,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run a worker; the exit code: 0, 1 failed, 2 usage, 130 and 143 stopped by a second signal."""
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="lakeshore worker: %(message)s")
     settings = read_settings(argv)
-    secrets = {name: os.environ.pop(name) for name in SECRETS if name in os.environ}
+    again = _Again.at_start(once=settings.once)
+    for name in SECRETS:
+        os.environ.pop(name, None)
     if "" not in sys.path and os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())  # the user's modules are where the worker is started
     try:
@@ -68,13 +72,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         allow_pickled=settings.allow_pickled,
         runtime_policy=settings.runtime_policy,
         worker_id=settings.worker_id,
-        on_stuck=lambda: _replace(secrets, once=settings.once),
+        on_stuck=again.replace,
         own_signals=False,
-        may_pass=None if settings.once else _passing,
+        grace_s=GRACE_S,
+        may_pass=None if settings.once or settings.url is None else _passing,
     )
     try:
         with _signals(worker) as received:
-            return _run(worker, received)
+            return _run(worker, received, again)
     finally:
         with contextlib.suppress(DispatchError):
             plane.close()
@@ -141,13 +146,17 @@ def _logins() -> Iterator[str]:
 
 
 def _say(sentence: str) -> int:
-    print(sentence, file=sys.stderr, flush=True)  # noqa: T201  # this is the process's voice
+    with contextlib.suppress(OSError, ValueError):  # a body may have closed it
+        print(sentence, file=sys.stderr, flush=True)  # noqa: T201  # this is the process's voice
     return FAILED
 
 
-def _run(worker: Worker, received: list[int]) -> int:
+def _run(worker: Worker, received: list[int], again: _Again) -> int:
     try:
         worker.run()
+    except WorkerError as error:
+        _say(f"lakeshore worker: {error}")
+        again.replace(FAILED)
     except DispatchError as error:
         return _say(f"lakeshore worker: {error}")
     return 128 + received[1] if len(received) > 1 else 0
@@ -166,6 +175,8 @@ def _signals(worker: Worker) -> Iterator[list[int]]:
     def on_signal(number: int, _frame: Any) -> None:
         received.append(number)
         if len(received) == 1:
+            with contextlib.suppress(OSError):  # not print: what was interrupted may be in the middle of one
+                os.write(2, b"lakeshore worker: stopping when the running job finishes; once more stops the job\n")
             worker.drain()
         elif len(received) == 2:
             worker.give_back()
@@ -180,17 +191,28 @@ def _signals(worker: Worker) -> Iterator[list[int]]:
             signal.signal(number, handler)
 
 
-def _replace(secrets: dict[str, str], *, once: bool) -> None:
-    """End this process image, whatever its threads are stuck in; go on as a fresh one unless one job was asked for."""
-    with contextlib.suppress(OSError, ValueError):
-        sys.stdout.flush()
-        sys.stderr.flush()
-    if once:
-        os._exit(0)
-    try:
-        os.execve(sys.executable, sys.orig_argv, {**os.environ, **secrets})  # noqa: S606  # the very same command
-    finally:
-        os._exit(FAILED)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Again:
+    """How this process was started, to start it so again: bodies change the directory and the environment."""
+
+    directory: str
+    environment: dict[str, str]
+    once: bool
+
+    @classmethod
+    def at_start(cls, *, once: bool) -> _Again:
+        return cls(directory=os.getcwd(), environment=dict(os.environ), once=once)
+
+    def replace(self, code: int = 0) -> NoReturn:
+        """End this process image, whatever its threads are stuck in and whatever was closed; go on as a fresh one, or
+        exit with `code` when one job was asked for.
+        """
+        try:
+            if not self.once:
+                os.chdir(self.directory)
+                os.execve(sys.executable, sys.orig_argv, self.environment)  # noqa: S606  # the very same command
+        finally:
+            os._exit(code if self.once else FAILED)
 
 
 if __name__ == "__main__":
