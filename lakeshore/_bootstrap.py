@@ -71,7 +71,7 @@ def cached(archive: str, root: str, content: str, platform: str, start: Any) -> 
         problem = start.unsafe_above(root)
         if problem:
             raise Unusable(f"{problem}, so {base} is not used as a cache")
-        if os.statvfs(base).f_flag & os.ST_NOEXEC and not os.statvfs(tempfile.gettempdir()).f_flag & os.ST_NOEXEC:
+        if nothing_runs(base) and not nothing_runs(tempfile.gettempdir()):
             raise Unusable  # compiled modules could not be loaded from there
         if os.path.lexists(root):
             problem = start.unsafe(root)
@@ -89,6 +89,11 @@ def cached(archive: str, root: str, content: str, platform: str, start: Any) -> 
         raise Unusable(f"{root} does not stay as it was written")
     prune(base, root)
     return root, lock
+
+
+def nothing_runs(folder: str) -> bool:
+    """Whether the file system is mounted noexec, so that compiled modules cannot be loaded. False where that is not told."""
+    return bool(os.statvfs(folder).f_flag & getattr(os, "ST_NOEXEC", 0))
 
 
 def make_private(base: str) -> None:
