@@ -92,7 +92,7 @@ def cached(archive: str, root: str, content: str, platform: str, start: Any) -> 
 
 
 def nothing_runs(folder: str) -> bool:
-    """Whether the file system is mounted noexec, so that compiled modules cannot be loaded. False where that is not told."""
+    """Whether it is mounted noexec, so that compiled modules cannot be loaded. False where that is not told."""
     return bool(os.statvfs(folder).f_flag & getattr(os, "ST_NOEXEC", 0))
 
 
