@@ -88,9 +88,12 @@ async def serve(
     *,
     environ: Mapping[str, str] = os.environ,
     ready: Callable[[str], None] | None = None,
+    started: Callable[[Dispatcher], None] | None = None,
     handle_signals: bool = True,
 ) -> None:
-    """Serve until a signal or cancellation. `ready(url)` is called once it answers. Raises ServeError."""
+    """Serve until a signal or cancellation. `started(dispatcher)` is called before it listens, for who embeds it;
+    `ready(url)` once it answers. Raises ServeError.
+    """
     with ExitStack() as stack, _explained():
         admin = _admin_from(environ)
         _check(options, admin, environ)
@@ -115,6 +118,8 @@ async def serve(
         allow_open_files(http.limits.max_connections + _SPARE_FILES)
         async with trio.open_nursery() as nursery:
             await nursery.start(dispatcher.run)
+            if started is not None:
+                started(dispatcher)
             nursery.start_soon(_write_uses, records)
             await nursery.start(http.serve, listeners)
             _announce(options, state, admin, listeners)

@@ -1,0 +1,214 @@
+"""Payloads that travel beside the call."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from typing import Any
+
+import pytest
+from served import JSON, Served, new_id, one
+
+PRESIGN = "/v1/namespaces/default/payloads/presign"
+
+
+def presign(server: Served, **body: Any) -> dict[str, Any]:
+    answer = server.post(PRESIGN, body, encoding=JSON)
+    assert answer.status == 200, answer.body
+    return dict(answer.body)
+
+
+def upload(server: Served, data: bytes, **more: Any) -> dict[str, Any]:
+    """The reference of an uploaded payload."""
+    granted = presign(server, op="put", size=len(data), **more)
+    answer = server.raw("PUT", granted["url"], data)
+    assert answer.status in (200, 201), answer.body
+    return {"key": granted["key"], "size": len(data), "sha256": answer.body["sha256"]}
+
+
+@pytest.mark.inventory("S-252", "S-253", "S-771")
+@pytest.mark.parametrize("size", [0, 1, 300_000, 3_000_000])
+def test_a_payload_goes_up_and_comes_down_unchanged(server: Served, size: int) -> None:
+    data = secrets.token_bytes(size)
+    granted = presign(server, op="put", size=size, contentType="application/x-msgpack", jobId=new_id())
+    assert granted["key"].startswith("payloads/default/")
+    assert granted["url"].startswith("/v1/blobs/payloads/default/")
+    assert granted["bucket"]
+    assert granted["expires_at"].endswith("Z")
+    put = server.raw("PUT", granted["url"], data)
+    assert (put.status, put.body["sha256"]) == (201, hashlib.sha256(data).hexdigest())
+    url = presign(server, op="get", key=granted["key"])["url"]
+    answer = server.raw("GET", url)
+    assert (answer.status, answer.raw) == (200, data)
+    assert answer.headers["content-disposition"] == "attachment"
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert answer.headers["content-security-policy"] == "sandbox"
+
+
+@pytest.mark.inventory("S-255", "S-256", "S-257")
+def test_the_server_mints_the_key(server: Served) -> None:
+    named = presign(server, op="put", size=1, jobId="job-1", kind="result", key="payloads/default/mine")["key"]
+    assert named.endswith("/job-1/result")
+    assert presign(server, op="put", size=1)["key"].endswith("/args")
+
+
+def test_a_blob_is_created_once(server: Served) -> None:
+    granted = presign(server, op="put", size=3, jobId=new_id())
+    assert server.raw("PUT", granted["url"], b"abc").status == 201
+    assert server.raw("PUT", granted["url"], b"abc").status == 200
+    assert server.raw("PUT", granted["url"], b"xyz").status == 409
+    url = presign(server, op="get", key=granted["key"])["url"]
+    assert server.raw("GET", url).raw == b"abc"
+
+
+def test_another_digest_is_another_key_for_the_same_job(server: Served) -> None:
+    job = new_id()
+    refs = [upload(server, data, jobId=job, sha256=hashlib.sha256(data).hexdigest()) for data in (b"one", b"two")]
+    assert refs[0]["key"] != refs[1]["key"]
+
+
+@pytest.mark.inventory("S-259")
+def test_an_upload_must_be_what_was_announced(server: Served) -> None:
+    granted = presign(server, op="put", size=3)
+    assert server.raw("PUT", granted["url"], b"abcd").status == 422
+    assert server.raw("PUT", granted["url"], b"ab").status == 422
+    chunked = server.connection()
+    try:
+        chunked.request("PUT", granted["url"], body=iter([b"ab", b"cd"]), encode_chunked=True)
+        assert chunked.getresponse().status in (413, 422)
+    finally:
+        chunked.close()
+    granted = presign(server, op="put", size=3, sha256=hashlib.sha256(b"abc").hexdigest())
+    assert server.raw("PUT", granted["url"], b"xyz").status == 422
+    assert server.raw("PUT", granted["url"], b"abc").status == 201
+    assert not list((server.state_dir / "blobs").rglob("*.upload"))
+
+
+@pytest.mark.parametrize(
+    ("method", "old", "new"),
+    [
+        ("GET", "", ""),
+        ("PUT", "/args?", "/other?"),
+        ("PUT", "/default/", "/other/"),
+        ("PUT", "expires=1", "expires=2"),
+        ("PUT", "size=3", "size=4"),
+        ("PUT", "sig=", "sig=0"),
+        ("PUT", "&sig=", "&type=text%2Fhtml&sig="),
+    ],
+)
+def test_a_changed_url_is_refused(server: Served, method: str, old: str, new: str) -> None:
+    url = presign(server, op="put", size=3)["url"]
+    assert not old or old in url
+    answer = server.raw(method, url.replace(old, new), b"abc" if method == "PUT" else None)
+    assert (answer.status, answer.body["error"]) == (403, "bad signature")
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/v1/blobs/payloads/default/x",
+        "/v1/blobs/../lakeshore.db",
+        "/v1/blobs/%2e%2e/lakeshore.db?expires=99999999999&sig=00",
+        "/v1/blobs/payloads/..%2f..%2fsecrets.key?expires=99999999999&sig=00",
+        "/v1/blobs/secrets.key?expires=abc&sig=%C3%A4",
+    ],
+)
+def test_nothing_is_served_without_a_signature(server: Served, path: str) -> None:
+    assert server.raw("GET", path).status in (400, 403, 404)
+
+
+@pytest.mark.parametrize(
+    ("header", "status", "part"),
+    [
+        ("bytes=0-3", 206, slice(0, 4)),
+        ("bytes=10-", 206, slice(10, None)),
+        ("bytes=-5", 206, slice(-5, None)),
+        ("bytes=90-500", 206, slice(90, None)),
+        ("bytes=100-", 416, None),
+        ("bytes=5-2", 200, slice(None)),
+        ("bytes=0-1,5-6", 200, slice(None)),
+        ("lines=1-2", 200, slice(None)),
+    ],
+)
+def test_a_download_may_be_a_range(server: Served, header: str, status: int, part: slice | None) -> None:
+    data = bytes(range(100))
+    ref = upload(server, data)
+    url = presign(server, op="get", key=ref["key"])["url"]
+    answer = server.raw("GET", url, headers={"Range": header})
+    assert answer.status == status
+    if part is not None:
+        assert answer.raw == data[part]
+    if status == 206:
+        assert answer.headers["content-range"].endswith("/100")
+    head = server.raw("HEAD", url)
+    assert (head.status, head.headers["content-length"], head.raw) == (200, "100", b"")
+
+
+@pytest.mark.inventory("S-749", "S-258")
+def test_arguments_and_results_may_travel_by_reference(server: Served) -> None:
+    data = secrets.token_bytes(300_000)
+    call = {**one(), "args_ref": upload(server, data)}
+    del call["args_blob"]
+    assert server.post("/v1/producer/submit", call).status == 200
+    poll = {"worker_id": new_id(), "queue": call["queue"], "session": "s", "n": 1, "timeout_s": 5}
+    (command,) = server.post("/v1/daemon/poll", poll).body["commands"]
+    run = command["body"]
+    assert "args_blob" not in run
+    assert server.raw("GET", run["payload_ref"]["url"]).raw == data
+    result = secrets.token_bytes(400_000)
+    ack = {"invocation_id": run["invocation_id"], "claim": run["claim"], "state": "succeeded"}
+    ack["result_ref"] = upload(server, result, kind="result")
+    assert server.post("/v1/daemon/ack", ack).body["result"] == "ok"
+    ended = server.post("/v1/producer/await", {"invocation_id": run["invocation_id"]}).body
+    assert "result_blob" not in ended
+    assert ended["result_ref"]["size"] == len(result)
+    assert server.raw("GET", ended["result_ref"]["url"]).raw == result
+
+
+@pytest.mark.inventory("K-20")
+@pytest.mark.parametrize("size", [65_535, 65_536, 262_144, 262_145, 1_000_000])
+def test_inline_payloads_of_any_size_arrive_whole(server: Served, size: int) -> None:
+    data = secrets.token_bytes(size)
+    call = one(args_blob=data)
+    assert server.post("/v1/producer/submit", call).status == 200
+    assert server.post("/v1/producer/submit", call).status == 200
+    poll = {"worker_id": new_id(), "queue": call["queue"], "session": "s", "n": 1, "timeout_s": 5}
+    (command,) = server.post("/v1/daemon/poll", poll).body["commands"]
+    run = command["body"]
+    assert ("args_blob" in run) is (size <= 262_144)
+    assert (run.get("args_blob") or server.raw("GET", run["payload_ref"]["url"]).raw) == data
+    ack = {"invocation_id": run["invocation_id"], "claim": run["claim"], "state": "succeeded", "result_blob": data}
+    assert server.post("/v1/daemon/ack", ack).body["result"] == "ok"
+    ended = server.post("/v1/producer/await", {"invocation_id": run["invocation_id"]}).body
+    assert (ended.get("result_blob") or server.raw("GET", ended["result_ref"]["url"]).raw) == data
+
+
+@pytest.mark.inventory("S-771", "S-264")
+def test_a_reference_must_be_to_a_payload_of_this_namespace_that_is_what_it_says(server: Served) -> None:
+    ref = upload(server, b"x" * 100)
+    server.post("/v1/producer/submit", one(), X_LS_Namespace="other")
+    foreign = server.post(PRESIGN.replace("default", "other"), {"op": "get", "key": ref["key"]})
+    assert foreign.status == 403
+    wrong: list[tuple[dict[str, Any], str, int]] = [
+        ({**ref, "size": 99}, "args_ref.size", 422),
+        ({**ref, "sha256": "0" * 64}, "args_ref.sha256", 422),
+        ({**ref, "sha256": "no"}, "args_ref.sha256", 422),
+        ({**ref, "key": ref["key"] + "x"}, "args_ref.key", 422),
+        ({**ref, "key": "payloads/other/2020/01/01/j/args"}, "args_ref.key", 403),
+        ({**ref, "key": "payloads/default/../../secrets.key"}, "args_ref.key", 422),
+        ({**ref, "key": "exec/x"}, "args_ref.key", 422),
+    ]
+    for reference, field, status in wrong:
+        call = {**one(), "args_ref": reference}
+        del call["args_blob"]
+        answer = server.post("/v1/producer/submit", call)
+        assert (answer.status, answer.body["field"]) == (status, field)
+    gone = server.post(PRESIGN, {"op": "get", "key": ref["key"] + "x"})
+    assert gone.status == 404
+
+
+def test_signed_urls_are_never_logged(server: Served) -> None:
+    granted = presign(server, op="put", size=3)
+    server.raw("PUT", granted["url"], b"abc")
+    server.raw("GET", granted["url"])
+    assert granted["url"].rpartition("sig=")[2] not in server.said()
