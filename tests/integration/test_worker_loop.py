@@ -273,7 +273,8 @@ def test_cancelling_arun_worker_lets_the_running_job_finish_and_takes_no_other(q
         task = asyncio.create_task(arun_worker(q, registry=registry))
         assert await asyncio.to_thread(started.wait, 30)
         task.cancel()
-        await asyncio.sleep(0)
+        for _ in range(5):  # the cancellation arrives
+            await asyncio.sleep(0)
         go.set()
         with contextlib.suppress(asyncio.CancelledError):
             await task
@@ -284,6 +285,8 @@ def test_cancelling_arun_worker_lets_the_running_job_finish_and_takes_no_other(q
             nursery.start_soon(lambda: arun_worker(q, registry=registry))
             assert await trio.to_thread.run_sync(started.wait, 30)
             nursery.cancel_scope.cancel()
+            with trio.CancelScope(shield=True):
+                await trio.testing.wait_all_tasks_blocked()  # the cancellation has arrived
             go.set()
 
     if loop == "asyncio":
