@@ -7,11 +7,13 @@ objects. Reference: python-sdk.md, "What's exported".
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 from lakeshore._built import built
+from lakeshore._vendored import extend_path
 
+TYPE_CHECKING = False  # `typing` itself costs a quarter of the program's start
 if TYPE_CHECKING:
+    from typing import Any
+
     from lakeshore import wire as wire
     from lakeshore.sdk import errors as errors
     from lakeshore.sdk.context import RunContext as RunContext
@@ -57,15 +59,18 @@ __all__ = [  # noqa: PLE0604  # the keys of one table, in the order of the refer
 ]
 
 
+extend_path()
+
+
 def _released() -> str:
-    from importlib import metadata  # costs 20 ms: only who asks for the version pays
+    from importlib import metadata  # wall: costs 20 ms, only who asks for the version pays
 
     for distribution in ("lakeshore", "dreamlake-lakeshore"):
         try:
             return metadata.version(distribution)
         except metadata.PackageNotFoundError:
             continue
-    from lakeshore._version import __version__
+    from lakeshore._version import __version__  # wall: as above
 
     return __version__
 

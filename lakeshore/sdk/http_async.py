@@ -133,7 +133,6 @@ class AsyncHttp:
                             since, deadline = seq, _after(timeout)
                             if terminal:
                                 return
-                return
             except NetTimeout:
                 raise outcomes.silent(what, timeout) from None
             except Refusal as exc:
@@ -145,6 +144,8 @@ class AsyncHttp:
             except NetError as exc:
                 if time.monotonic() >= deadline:
                     raise DispatchError(f"reading {what} failed: {exc}") from exc
+            else:
+                return
             if time.monotonic() >= deadline:
                 raise outcomes.silent(what, timeout)
             await sleep(next(waits))

@@ -96,9 +96,9 @@ def _dumps(fn: Any) -> bytes:
 
 @functools.cache
 def _pickler() -> Callable[[Any], bytes]:
-    import io  # cloudpickle at its wall: only a function by value needs it
+    import io  # wall: only a function by value needs cloudpickle
 
-    import cloudpickle
+    import cloudpickle  # wall: as above
 
     class ByValue(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no types
         """A UDF of `__main__` or of a closure travels with the function that uses it."""

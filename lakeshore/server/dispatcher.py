@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import logging
 import math
-import shutil
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -23,10 +22,8 @@ from ..plane.contract import (
     Appended,
     Cancelled,
     Claimed,
-    Ended,
     Held,
     PlaneError,
-    PlaneFull,
     Poll,
     PollAnswer,
     Report,
@@ -42,6 +39,8 @@ from ..plane.statements import SQL
 from ..plane.transaction import Transaction
 from .leases import Leases
 from .parking import Parked, Parking
+from .results import Results
+from .space import DiskReserve
 from .waiters import Parker, Waiters
 from .writer import Verb, Writer
 
@@ -50,8 +49,6 @@ log = logging.getLogger(__name__)
 MAX_PREFETCH = 32
 CANCEL_GRACE_S = 30.0
 SWEEP_S = 1.0
-SPACE_CHECK_S = 1.0
-ANSWER_BYTES = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,15 +62,6 @@ class Chunk:
     claim: int | None = None
     worker: str | None = None
     final: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Watched:
-    """What a watch set had to tell; `resync` asks the client to list its ids again."""
-
-    ended: Sequence[Ended]
-    more: bool
-    resync: bool = False
 
 
 class Dispatcher:
@@ -96,8 +84,8 @@ class Dispatcher:
         self.refused_stale = 0
         self._clock = clock
         self._reader = connect_reader(plane.path)
-        self._reserve = reserve_bytes
-        self._space_ok_until = 0.0
+        self.reserve = DiskReserve(plane.path, reserve_bytes)
+        self.results = Results(self.rows, self.waiters)
         self._newest: dict[tuple[str, str, str], int] = {}
         self._known: set[tuple[str, str, str]] = set()
         self._fresh: dict[tuple[str, str], int] = {}
@@ -113,7 +101,7 @@ class Dispatcher:
 
     async def submit(self, item: Submission, *, watch: str | None = None) -> Submitted:
         """Insert one invocation; it may be claimed by a parked poll in the same commit. Raises Refused, PlaneFull."""
-        self._check_space()
+        self.reserve.check(trio.current_time())
         return await self.writer.write(
             functools.partial(self._submit, item), functools.partial(self._watch_submitted, item.ns, watch)
         )
@@ -122,7 +110,7 @@ class Dispatcher:
         self, items: Sequence[Submission], *, watch: str | None = None
     ) -> list[Submitted | Exception]:
         """A batch: one answer per item, in order; never atomic (K-18)."""
-        self._check_space()
+        self.reserve.check(trio.current_time())
         return await self._each(
             [functools.partial(self._submit, item) for item in items], self._note_submits(items, watch)
         )
@@ -144,23 +132,7 @@ class Dispatcher:
     def _watch_submitted(self, ns: str, watch: str | None, done: Submitted) -> None:
         if watch is None:
             return
-        kept = self.waiters.watch_set(ns, watch, trio.current_time())
-        if done.existing:
-            self._watch_id(kept, ns, done.id)
-        else:
-            self.waiters.watch(kept, done.id)
-
-    def _check_space(self) -> None:
-        now = trio.current_time()
-        if now < self._space_ok_until:
-            return
-        free = shutil.disk_usage(self.plane.path.rpartition("/")[0] or ".").free
-        if free < self._reserve:
-            raise PlaneFull(
-                f"only {free // 2**20} MiB of disk are free, {self._reserve // 2**20} MiB are kept for running work; "
-                "free some space, then submit again"
-            )
-        self._space_ok_until = now + SPACE_CHECK_S
+        self.results.submitted(ns, watch, done.id, existing=done.existing)
 
     # -- polls
 
@@ -365,7 +337,10 @@ class Dispatcher:
             for id_, _queue in killed:
                 self._ended(ns, id_)
 
-        return len(await self.writer.write(lambda tx: reports.cancel_queued(tx, ns, queue, self._clock()), committed))
+        def verb(tx: Transaction) -> list[tuple[str, str]]:
+            return reports.cancel_queued(tx, ns, queue, self._clock())
+
+        return len(await self.writer.write(verb, committed))
 
     async def retry(self, ns: str, id_: str, claim: int | None = None) -> str:
         """Queue an ended invocation again; its queue. Raises UnknownInvocation, IllegalTransition."""
@@ -376,66 +351,6 @@ class Dispatcher:
             return queue
 
         return await self.writer.write(verb, lambda _queue: self._tell_holder(id_))
-
-    # -- waiting
-
-    async def wait(self, ns: str, id_: str, timeout_s: float, parker: Parker) -> Ended:
-        """One invocation's end, or how it stands when the time is over."""
-        ended = rows.ended(self.rows, ns, id_)
-        if ended.state != "pending" or timeout_s <= 0:
-            return ended
-        self.waiters.on(id_, parker.wake)
-        try:
-            await parker.park(timeout_s)
-        finally:
-            self.waiters.off(id_, parker.wake)
-        return rows.ended(self.rows, ns, id_)
-
-    async def watch(
-        self,
-        ns: str,
-        session: str,
-        add: Sequence[str],
-        drop: Sequence[str],
-        timeout_s: float,
-        parker: Parker,
-        *,
-        waiting: int = 0,
-    ) -> Watched:
-        """What of a watch set has ended since it was last asked. A client that counts on more ids is told at once."""
-        watch = self.waiters.watch_set(ns, session, trio.current_time())
-        self.waiters.drop(watch, drop)
-        for id_ in add:
-            self._watch_id(watch, ns, id_)
-        if waiting > len(watch.pending) + len(watch.ready):
-            return Watched(ended=(), more=bool(watch.ready), resync=True)
-        if watch.parker is not None:
-            watch.parker.wake()  # one poll per set: the older one is answered with what there is
-        if not watch.ready and timeout_s > 0 and (watch.pending or not add):
-            watch.parker = parker
-            try:
-                await parker.park(timeout_s)
-            finally:
-                if watch.parker is parker:
-                    watch.parker = None
-        watch.seen_at = trio.current_time()
-        answers: list[Ended] = []
-        size = 0
-        while watch.ready and size < ANSWER_BYTES:
-            id_ = next(iter(watch.ready))
-            del watch.ready[id_]
-            ended = rows.ended(self.rows, ns, id_)
-            if ended.state == "pending":  # retried by hand since
-                self.waiters.watch(watch, id_)
-                continue
-            answers.append(ended)
-            size += len(ended.result) if isinstance(ended.result, bytes) else 256
-        return Watched(ended=answers, more=bool(watch.ready))
-
-    def _watch_id(self, watch: Any, ns: str, id_: str) -> None:
-        self.waiters.watch(watch, id_)
-        if rows.ended(self.rows, ns, id_).state != "pending":
-            watch.settle(id_)
 
     # -- life
 

@@ -352,8 +352,8 @@ class PollRequest:
 class ChunkItem:
     """One frame of a running invocation.
 
-    Accepted at last + 1 only; the same (claim, seq) again is a duplicate (K-24). Without `seq` it takes that very place,
-    and a resend takes the next: number frames where a resend may happen.
+    Accepted at last + 1 only; the same (claim, seq) again is a duplicate (K-24). Without `seq` it takes that very
+    place, and a resend takes the next: number frames where a resend may happen.
     """
 
     invocation_id: str

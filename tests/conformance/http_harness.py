@@ -1,4 +1,4 @@
-"""The HTTP plane as a harness: a real server process; for the hard one, killed with -9 and started again at every step."""
+"""The HTTP plane as a harness: a real server process, the hard one killed with -9 and started again at each step."""
 
 from __future__ import annotations
 

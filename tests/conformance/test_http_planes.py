@@ -1,4 +1,4 @@
-"""Every case of the contract over HTTP: against a server that lives, and against one killed with -9 at every step (P-449)."""
+"""Every case of the contract over HTTP: against a server that lives, and one killed with -9 at every step (P-449)."""
 
 from __future__ import annotations
 

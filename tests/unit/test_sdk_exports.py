@@ -133,7 +133,7 @@ def test_importing_the_package_loads_almost_nothing() -> None:
             "print(json.dumps(sorted(ours)))"
         )
     )
-    assert loaded == ["dreamlake", "dreamlake.lakeshore", "lakeshore", "lakeshore._built"]
+    assert loaded == ["dreamlake", "dreamlake.lakeshore", "lakeshore", "lakeshore._built", "lakeshore._vendored"]
 
 
 LOCAL = """

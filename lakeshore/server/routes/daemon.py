@@ -136,7 +136,8 @@ async def poll(app: App, request: Request, caller: Caller) -> Response:
         worker=asked.worker_id,
         session=asked.session,
         n=asked.n,
-        held=[Held(id=id_, claim=claim, started=started) for id_, claim, started in asked.held],
+        # A refused ack leaves its pair where it was: held, by a worker that will say it again (K-8).
+        held=[*(Held(id=id_, claim=claim, started=started) for id_, claim, started in asked.held), *acks.still_held()],
         reports=acks.reports,
         wish=_wish(app, caller.ns, asked),
     )
@@ -262,6 +263,11 @@ class _Acks:
                 acks.reports.append(report)
                 acks._places.append(place)
         return acks
+
+    def still_held(self) -> list[Held]:
+        """The pairs whose acks were refused: their bodies have ended, and the claims are held until that is told."""
+        pairs = [(said["invocation_id"], said["claim"]) for said in self.refused.values()]
+        return [Held(id=id_, claim=n, started=True) for id_, n in pairs if type(id_) is str and type(n) is int]
 
     def answers(self, settled: Sequence[Settled]) -> list[dict[str, Any]]:
         """One answer per ack, in the order they came."""

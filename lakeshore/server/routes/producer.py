@@ -100,7 +100,7 @@ async def wait(app: App, request: Request, caller: Caller) -> Response:
     wanted = structure(body, AwaitOne, encoding)
     check_invocation_id(wanted.invocation_id)
     timeout_s = 0.0 if wanted.get else _wait_of(wanted.timeout_s)
-    ended = await app.dispatcher.wait(caller.ns, wanted.invocation_id, timeout_s, request)
+    ended = await app.dispatcher.results.wait(caller.ns, wanted.invocation_id, timeout_s, request)
     told = await Outgoing(app).ended(ended)
     if wanted.get:
         row = rows.get(app.dispatcher.rows, caller.ns, wanted.invocation_id)
@@ -111,7 +111,7 @@ async def wait(app: App, request: Request, caller: Caller) -> Response:
 async def _watch(app: App, request: Request, caller: Caller, wanted: WatchSet) -> Response:
     if not wanted.watch:
         raise bad_field("watch", "must not be empty")
-    found = await app.dispatcher.watch(
+    found = await app.dispatcher.results.watch(
         caller.ns,
         wanted.watch,
         wanted.add,

@@ -19,9 +19,9 @@ from typing import Any, Final, Literal
 from ...plane.contract import PlaneError
 from ...wire.errors import NameError_
 from ..app import App
-from ..auth import ANY, FULL, PRODUCE, WORK
+from ..auth import ANY, FULL, PRODUCE, WORK, Caller
 from ..cors import Cors
-from ..http import Request, Response, Router, StreamResponse
+from ..http import HttpError, Request, Response, Router, StreamResponse
 from ..refusals import refusal_of
 from . import blobs, daemon, health, invocations, namespaces, payloads, producer
 
@@ -117,6 +117,16 @@ def handler_of(app: App, cors: Cors) -> Callable[[Request], Awaitable[Answer]]:
     return handle
 
 
+def _caller(app: App, request: Request, row: Row) -> Caller:
+    """Who calls. Under /v1/admin a bearer that is not the admin token is forbidden, known or not."""
+    try:
+        return app.gate.caller(request, request.params["ns"] if row.tier == "named" else None)
+    except HttpError as error:
+        if error.status == 401 and row.pattern.startswith("/v1/admin/") and b"authorization" in request.headers:
+            raise HttpError(403, "this needs the admin token") from error
+        raise
+
+
 def _guarded(app: App, row: Row) -> Callable[[Request], Awaitable[Answer]]:
     handler, tier, scopes = row.handler, row.tier, row.scopes
     admin_only = handler in _ADMIN_ONLY
@@ -129,7 +139,7 @@ def _guarded(app: App, row: Row) -> Callable[[Request], Awaitable[Answer]]:
 
     async def authenticated(request: Request) -> Answer:
         try:
-            caller = app.gate.caller(request, request.params["ns"] if tier == "named" else None)
+            caller = _caller(app, request, row)
             if tier == "admin" or admin_only:
                 caller.need_admin()
             elif caller.scope not in scopes or (caller.sibling and caller.scope not in _FOR_SIBLINGS):

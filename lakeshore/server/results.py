@@ -1,0 +1,98 @@
+"""How an invocation ended, for who waits: one id, or a watch set (K-21, K-22)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import trio
+
+from ..plane import rows
+from ..plane.contract import Ended
+from ..plane.frames import Rows
+from .waiters import Parker, Waiters, WatchSet
+
+ANSWER_BYTES = 4 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watched:
+    """What a watch set had to tell; `resync` asks the client to list its ids again."""
+
+    ended: Sequence[Ended]
+    more: bool
+    resync: bool = False
+
+
+class Results:
+    """Reads what is committed, and waits for what is not."""
+
+    def __init__(self, read: Rows, waiters: Waiters) -> None:
+        self._rows = read
+        self._waiters = waiters
+
+    def submitted(self, ns: str, session: str, id_: str, *, existing: bool) -> None:
+        """A submit carried the session of a watch: the set holds its id from now on."""
+        watch = self._waiters.watch_set(ns, session, trio.current_time())
+        if existing:
+            self._watch_id(watch, ns, id_)
+        else:
+            self._waiters.watch(watch, id_)
+
+    async def wait(self, ns: str, id_: str, timeout_s: float, parker: Parker) -> Ended:
+        """One invocation's end, or how it stands when the time is over."""
+        ended = rows.ended(self._rows, ns, id_)
+        if ended.state != "pending" or timeout_s <= 0:
+            return ended
+        self._waiters.on(id_, parker.wake)
+        try:
+            await parker.park(timeout_s)
+        finally:
+            self._waiters.off(id_, parker.wake)
+        return rows.ended(self._rows, ns, id_)
+
+    async def watch(
+        self,
+        ns: str,
+        session: str,
+        add: Sequence[str],
+        drop: Sequence[str],
+        timeout_s: float,
+        parker: Parker,
+        *,
+        waiting: int = 0,
+    ) -> Watched:
+        """What of a watch set has ended since it was last asked. A client that counts on more ids is told at once."""
+        watch = self._waiters.watch_set(ns, session, trio.current_time())
+        self._waiters.drop(watch, drop)
+        for id_ in add:
+            self._watch_id(watch, ns, id_)
+        if waiting > len(watch.pending) + len(watch.ready):
+            return Watched(ended=(), more=bool(watch.ready), resync=True)
+        if watch.parker is not None:
+            watch.parker.wake()  # one poll per set: the older one is answered with what there is
+        if not watch.ready and timeout_s > 0 and (watch.pending or not add):
+            watch.parker = parker
+            try:
+                await parker.park(timeout_s)
+            finally:
+                if watch.parker is parker:
+                    watch.parker = None
+        watch.seen_at = trio.current_time()
+        answers: list[Ended] = []
+        size = 0
+        while watch.ready and size < ANSWER_BYTES:
+            id_ = next(iter(watch.ready))
+            del watch.ready[id_]
+            ended = rows.ended(self._rows, ns, id_)
+            if ended.state == "pending":  # retried by hand since
+                self._waiters.watch(watch, id_)
+                continue
+            answers.append(ended)
+            size += len(ended.result) if isinstance(ended.result, bytes) else 256
+        return Watched(ended=answers, more=bool(watch.ready))
+
+    def _watch_id(self, watch: WatchSet, ns: str, id_: str) -> None:
+        self._waiters.watch(watch, id_)
+        if rows.ended(self._rows, ns, id_).state != "pending":
+            watch.settle(id_)
