@@ -1,0 +1,178 @@
+"""The worker as a process of its own, draining a queue of a real server."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import served
+import worker_bodies as bodies
+
+from lakeshore import wire
+from lakeshore.sdk.errors import InvocationFailed
+from lakeshore.sdk.functions import Thunk
+from lakeshore.sdk.http_dispatch import HttpDispatch
+from lakeshore.sdk.queues import SyncQueue
+
+PATIENCE_S = 60.0
+START = Callable[..., "subprocess.Popen[bytes]"]
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[served.Served]:
+    with served.running(
+        tmp_path / "server", env={"LAKESHORE_ADMIN_TOKEN": served.ADMIN}, token=served.ADMIN
+    ) as running:
+        yield running
+
+
+@pytest.fixture
+def q(server: served.Served) -> Iterator[SyncQueue]:
+    plane = HttpDispatch(server.url, token=served.ADMIN)
+    yield SyncQueue("work", dispatch=plane)
+    plane.close()
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    return tmp_path / "worker.log"
+
+
+@pytest.fixture
+def start(server: served.Served, log: Path) -> Iterator[START]:
+    begun: list[subprocess.Popen[bytes]] = []
+
+    def start(*flags: str, token: str = served.ADMIN, url: str = server.url) -> subprocess.Popen[bytes]:
+        with log.open("ab") as out:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "dreamlake.lakeshore.daemon", "--queue", "work", "--url", url, *flags],
+                cwd=Path(__file__).parent,
+                env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "LAKESHORE_CLIENT_TOKEN": token},
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+            )
+        begun.append(process)
+        return process
+
+    yield start
+    for process in begun:
+        if process.poll() is None:
+            process.kill()
+        process.wait(10)
+
+
+def submit(q: SyncQueue, function: Any, *args: Any, **options: Any) -> str:
+    return str(function.submit(*args, _queue=q.name, _dispatch=q.plane, **options))
+
+
+def until(what: Callable[[], Any], told: str) -> Any:
+    deadline = time.monotonic() + PATIENCE_S
+    while not (found := what()):
+        assert time.monotonic() < deadline, told
+        time.sleep(0.01)
+    return found
+
+
+def error_of(q: SyncQueue, inv: str, state: str = "failed") -> dict[str, Any]:
+    with pytest.raises(InvocationFailed) as caught:
+        q.result(inv, timeout=PATIENCE_S)
+    assert caught.value.state == state
+    assert caught.value.error is not None
+    return caught.value.error
+
+
+@pytest.mark.inventory("P-338", "P-340", "P-329")
+def test_a_worker_drains_a_servers_queue_values_and_streams(q: SyncQueue, start: START) -> None:
+    values = [submit(q, bodies.add, i, i) for i in range(20)]
+    stream = submit(q, bodies.acount, 3)
+    worker = start()
+    assert [q.result(inv, timeout=PATIENCE_S) for inv in values] == [2 * i for i in range(20)]
+    assert q.result(stream, timeout=PATIENCE_S) == [0, 1, 2]
+    frames = [wire.Frame.from_bytes(data) for _seq, data in q.plane.journal_read(stream, timeout=10)]
+    assert [frame.kind.name for frame in frames] == ["VALUE", "VALUE", "VALUE", "END"]
+    worker.terminate()
+    assert worker.wait(PATIENCE_S) == 0
+
+
+@pytest.mark.inventory("P-346", "K-36")
+def test_a_function_by_value_is_refused_unless_allowed(q: SyncQueue, start: START) -> None:
+    thunk = Thunk(lambda x: x + 1, (1,), {})
+    refused = q.submit(thunk)
+    assert start("--once").wait(PATIENCE_S) == 0
+    assert "--allow-pickled" in error_of(q, refused)["message"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_an_idle_worker_that_waits_at_the_server_ends_at_the_first_signal(
+    q: SyncQueue, start: START, number: signal.Signals
+) -> None:
+    inv = submit(q, bodies.add, 1, 2)
+    worker = start()
+    q.result(inv, timeout=PATIENCE_S)
+    began = time.monotonic()
+    worker.send_signal(number)
+    assert worker.wait(PATIENCE_S) == 0
+    assert time.monotonic() - began < 15
+
+
+def test_the_first_signal_lets_the_running_job_finish(q: SyncQueue, start: START, tmp_path: Path) -> None:
+    inv = submit(q, bodies.wait_for, str(tmp_path / "started"), str(tmp_path / "go"))
+    worker = start()
+    until((tmp_path / "started").exists, "the body never started")
+    other = submit(q, bodies.add, 1, 2)
+    worker.terminate()
+    (tmp_path / "go").touch()
+    assert worker.wait(PATIENCE_S) == 0
+    assert q.result(inv) == worker.pid
+    row = q.plane.get(other)
+    assert row is not None
+    assert row["state"] == "queued"
+
+
+@pytest.mark.inventory("K-27", "K-11")
+def test_a_cancelled_body_is_stopped_where_it_is(q: SyncQueue, start: START, tmp_path: Path) -> None:
+    inv = submit(q, bodies.hold_once, str(tmp_path / "started"))
+    after = submit(q, bodies.who)
+    worker = start()
+    until((tmp_path / "started").exists, "the body never started")
+    q.cancel(inv)
+    error_of(q, inv, "killed")
+    assert q.result(after, timeout=PATIENCE_S) == worker.pid
+
+
+@pytest.mark.inventory("K-12")
+def test_the_job_of_a_killed_worker_runs_on_another(q: SyncQueue, start: START, tmp_path: Path) -> None:
+    inv = submit(q, bodies.hold_once, str(tmp_path / "started"))
+    doomed = start()
+    until((tmp_path / "started").exists, "the body never started")
+    doomed.kill()
+    start()
+    assert q.result(inv, timeout=PATIENCE_S) == "again"
+
+
+@pytest.mark.inventory("K-35")
+def test_a_time_limit_holds_on_a_servers_queue(q: SyncQueue, start: START) -> None:
+    inv = submit(q, bodies.sleeps, 600, _run_config={"timeout_s": 0.3})
+    start()
+    assert error_of(q, inv, "timeout")["type"] == "Timeout"
+
+
+def test_a_token_that_is_refused_ends_the_worker_with_the_reason(start: START, log: Path) -> None:
+    assert start(token="wrong").wait(PATIENCE_S) == 1
+    assert "token" in log.read_text().lower()
+
+
+def test_a_worker_waits_for_a_server_that_is_not_there_yet(start: START, log: Path) -> None:
+    worker = start(url="http://127.0.0.1:9")
+    until(lambda: log.exists() and "trying again" in log.read_text(), "nothing was said")
+    assert worker.poll() is None
+    worker.terminate()
+    assert worker.wait(PATIENCE_S) == 0
