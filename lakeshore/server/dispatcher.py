@@ -340,7 +340,8 @@ class Dispatcher:
         def verb(tx: Transaction) -> list[tuple[str, str]]:
             return reports.cancel_queued(tx, ns, queue, self._clock())
 
-        return len(await self.writer.write(verb, committed))
+        killed = await self.writer.write(verb, committed)
+        return len(killed)
 
     async def retry(self, ns: str, id_: str, claim: int | None = None) -> str:
         """Queue an ended invocation again; its queue. Raises UnknownInvocation, IllegalTransition."""
