@@ -7,12 +7,11 @@ colour says nothing that the text does not say. Times are ISO in JSON, local and
 from __future__ import annotations
 
 import json
-import os
 import re
 import sys
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, Literal, TextIO
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -47,17 +46,23 @@ def plain(text: object) -> str:
     return _CONTROLS.sub(lambda found: f"\\x{ord(found.group()):02x}", str(text))
 
 
-def console(file: TextIO | None = None) -> Console:
-    """A rich console for stdout, or for `file`."""
+def console(file: TextIO | None = None, width: int | None = None) -> Console:
+    """A rich console for stdout, or for `file`; as wide as the terminal, and without limit where there is none."""
     from rich.console import Console  # wall: `--json` does not pay for it
 
     file = sys.stdout if file is None else file
-    width = None if file.isatty() else int(os.environ.get("COLUMNS") or 0) or WIDE
-    return Console(file=file, width=width, highlight=False, markup=False, emoji=False, soft_wrap=False)
+    if width is None and not file.isatty():
+        width = WIDE
+    return Console(file=file, width=width, highlight=False, markup=False, emoji=False)
 
 
 def print_table(
-    columns: Sequence[str], rows: Iterable[Sequence[str]], *, right: Iterable[str] = (), flexible: str
+    columns: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    right: Iterable[str] = (),
+    flexible: str,
+    width: int | None = None,
 ) -> None:
     """A table without lines. `right` columns are numbers; only `flexible` gives way where the terminal is narrow."""
     from rich.table import Table  # wall: as above
@@ -66,21 +71,17 @@ def print_table(
     numbers = set(right)
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for name in columns:
-        table.add_column(
-            name.upper(),
-            justify="right" if name in numbers else "left",
-            no_wrap=True,
-            overflow="ellipsis",
-            min_width=6 if name == flexible else len(name),
-        )
+        justify: Literal["left", "right"] = "right" if name in numbers else "left"
+        table.add_column(name.upper(), justify=justify, no_wrap=name != flexible, overflow="ellipsis")
     for row in rows:
         cells = []
         for name, value in zip(columns, row, strict=True):
-            cells.append(Text(plain(value), style=STATE_STYLES.get(value, "") if name == "state" else ""))
+            text = Text(plain(value), style=STATE_STYLES.get(value, "") if name == "state" else "")
+            cells.append(text)
         table.add_row(*cells)
-    out = console()
+    out = console(width=width)
     with out.capture() as captured:
-        out.print(table, crop=True)
+        out.print(table)
     for line in captured.get().splitlines():
         sys.stdout.write(line.rstrip() + "\n")
 

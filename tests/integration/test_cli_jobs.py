@@ -1,0 +1,184 @@
+"""`lakeshore jobs` against a real server."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from served import ADMIN, Served
+
+from lakeshore import HttpDispatch, SyncQueue
+from lakeshore.cli.main import main
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture(autouse=True)
+def no_saved_login(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+
+
+@pytest.fixture
+def run(server: Served, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Run one command; (exit code, stdout, stderr)."""
+    monkeypatch.setenv("LAKESHORE_URL", server.url)
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        capsys.readouterr()
+        code = main(arguments)
+        said = capsys.readouterr()
+        return code, said.out, said.err
+
+    return run
+
+
+@pytest.fixture
+def queue(server: Served) -> Iterator[SyncQueue]:
+    plane = HttpDispatch(server.url)
+    yield SyncQueue(f"q-{secrets.token_hex(6)}", dispatch=plane)
+    plane.close()
+
+
+def listed(run: Run, queue: SyncQueue, *arguments: str) -> list[dict[str, Any]]:
+    code, out, _err = run("jobs", "list", "--queue", queue.name, "--json", *arguments)
+    assert code == 0
+    rows: list[dict[str, Any]] = json.loads(out)
+    return rows
+
+
+def failed(queue: SyncQueue) -> str:
+    invocation = queue.submit({"x": 1})
+    job = queue.claim()
+    assert job is not None
+    queue.nack(
+        job, error={"type": "ValueError", "message": "no good", "traceback": "Traceback…\nValueError"}, retry=False
+    )
+    return invocation
+
+
+@pytest.mark.inventory("C-1104", "C-658", "C-190")
+def test_the_list_is_an_array_newest_first_with_the_cookbooks_names(run: Run, queue: SyncQueue) -> None:
+    first, second = queue.submit(1), queue.submit(2)
+    job = queue.claim()
+    assert job is not None
+    rows = listed(run, queue)
+    assert [row["id"] for row in rows] == [second, first]
+    assert [row["state"] for row in rows] == ["queued", "running"]
+    assert rows[0]["worker"] is None
+    assert rows[1]["worker"]
+    assert {row["queue"] for row in rows} == {queue.name}
+
+
+@pytest.mark.inventory("C-192", "C-1215")
+def test_the_envelope_is_the_routes_own_answer(run: Run, queue: SyncQueue) -> None:
+    queue.submit(1)
+    code, out, _err = run("jobs", "list", "--queue", queue.name, "--envelope", "--limit", "7")
+    answer = json.loads(out)
+    assert code == 0
+    assert (answer["count"], answer["limit"], answer["offset"]) == (1, 7, 0)
+    assert answer["invocations"][0]["queueName"] == queue.name
+
+
+@pytest.mark.inventory("C-656", "C-660", "C-1213")
+def test_states_are_alternatives_and_pages_follow_each_other(run: Run, queue: SyncQueue) -> None:
+    ids = [queue.submit(n) for n in range(3)]
+    job = queue.claim()
+    assert job is not None
+    queue.ack(job)
+    assert len(listed(run, queue, "--state", "queued")) == 2
+    assert len(listed(run, queue, "--state", "queued", "--state", "succeeded")) == 3
+    pages = [listed(run, queue, "--limit", "2", "--offset", offset) for offset in ("0", "2")]
+    assert [row["id"] for page in pages for row in page] == ids[::-1]
+
+
+@pytest.mark.inventory("C-193", "C-1100")
+def test_the_table_has_the_documented_columns_and_nothing_else_is_on_stdout(run: Run, queue: SyncQueue) -> None:
+    invocation = queue.submit(1)
+    code, out, err = run("jobs", "list", "--queue", queue.name)
+    head, row = out.splitlines()
+    assert code == 0
+    assert head.split() == ["ID", "STATE", "WORKER", "QUEUE", "ATTEMPT", "SUBMITTED", "STARTED"]
+    assert row.split()[:4] == [invocation, "queued", "—", queue.name]
+    assert err == ""
+
+
+def test_an_empty_list_says_so_on_stderr_and_is_an_empty_array(run: Run, queue: SyncQueue) -> None:
+    code, out, err = run("jobs", "list", "--queue", queue.name)
+    assert (code, out) == (0, "")
+    assert "no invocations" in err
+    assert listed(run, queue) == []
+
+
+@pytest.mark.inventory("C-194", "C-1216", "C-1217")
+def test_show_prints_the_whole_record(run: Run, queue: SyncQueue) -> None:
+    invocation = failed(queue)
+    code, out, _err = run("jobs", "show", invocation)
+    assert code == 0
+    assert "error: ValueError: no good\n" in out
+    code, out, _err = run("jobs", "show", invocation, "--json")
+    row = json.loads(out)
+    assert (row["id"], row["state"], row["error"]["type"]) == (invocation, "failed", "ValueError")
+
+
+def test_an_unknown_id_exits_1_and_names_it(run: Run) -> None:
+    for verb in ("show", "kill", "retry"):
+        code, out, err = run("jobs", verb, "nosuchid")
+        assert (code, out) == (1, "")
+        assert "nosuchid" in err
+
+
+@pytest.mark.inventory("C-195", "C-1218")
+def test_kill_ends_what_is_queued_and_says_how_anything_else_ended(run: Run, queue: SyncQueue) -> None:
+    invocation = queue.submit(1)
+    code, out, _err = run("jobs", "kill", invocation, "--json")
+    assert (code, json.loads(out)["state"]) == (0, "killed")
+    code, out, err = run("jobs", "kill", invocation)
+    assert (code, out) == (1, "")
+    assert "killed" in err
+
+
+@pytest.mark.inventory("C-196", "C-666", "C-483")
+def test_bulk_cancel_takes_the_queued_ones_of_one_queue(run: Run, queue: SyncQueue) -> None:
+    for n in range(3):
+        queue.submit(n)
+    job = queue.claim()
+    code, out, _err = run("jobs", "bulk-cancel", "--queue", queue.name, "--json")
+    assert (code, json.loads(out)) == (0, {"cancelled": 2})
+    assert job is not None
+    assert queue.count("running") == 1
+
+
+def test_retry_queues_the_failed_ones_again_and_exits_1_when_one_was_refused(run: Run, queue: SyncQueue) -> None:
+    invocation, waiting = failed(queue), queue.submit(2)
+    code, out, err = run("jobs", "retry", invocation, waiting)
+    assert code == 1
+    assert out == f"{invocation} queued\n"
+    assert waiting in err
+    assert queue.count("queued") == 2
+
+
+@pytest.mark.inventory("C-1465")
+def test_another_namespace_is_another_list(run: Run, queue: SyncQueue) -> None:
+    queue.submit(1)
+    code, out, _err = run("--namespace", "elsewhere", "jobs", "list", "--json")
+    assert code == 1 or json.loads(out) == []
+
+
+@pytest.mark.inventory("C-053", "C-019")
+def test_a_server_that_needs_tokens_refuses_without_and_accepts_the_environments(
+    secured_server: Served, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LAKESHORE_URL", secured_server.url)
+    code, out, err = run("jobs", "list")
+    assert (code, out) == (1, "")
+    assert "error: missing bearer token" in err
+    assert "hint: " in err
+    monkeypatch.setenv("LAKESHORE_CLIENT_TOKEN", ADMIN)
+    assert run("jobs", "list", "--json")[0] == 0
+    code, _out, err = run("jobs", "list", "--token", "wrong-token-altogether")
+    assert code == 1
+    assert "wrong-token" not in err

@@ -1,0 +1,169 @@
+"""`lakeshore worker` as a process: what becomes of its workers, whatever becomes of it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from served import Served
+
+from lakeshore import HttpDispatch, SyncQueue
+
+ROOT = Path(__file__).resolve().parents[2]
+BODY = """
+import os, signal, sys, time
+from pathlib import Path
+mode = os.environ["MODE"]
+if mode == "deaf":
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+if mode == "drains":
+    signal.signal(signal.SIGTERM, lambda *_: (Path("drained").write_text("yes"), sys.exit(0)))
+with open("pids", "a") as pids:
+    print(os.getpid(), file=pids, flush=True)
+if mode.isdecimal():
+    sys.exit(int(mode))
+if mode == "dies" and len(Path("pids").read_text().split()) < 3:
+    os.kill(os.getpid(), signal.SIGKILL)
+while True:
+    time.sleep(60)
+"""
+Start = Callable[..., "subprocess.Popen[str]"]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Start `lakeshore worker` over a worker of the test's own, in `tmp_path`."""
+    (tmp_path / "body.py").write_text(BODY)
+    started: list[subprocess.Popen[str]] = []
+
+    def start(verb: str, mode: str, *arguments: str) -> subprocess.Popen[str]:
+        command = [sys.executable, str(ROOT / "lakeshore" / "__main__.py"), "worker", verb, "--module", "body"]
+        command += ["--python", sys.executable, "--env", f"MODE={mode}", *arguments]
+        process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def eventually(found: Callable[[], bool], what: str, seconds: float = 30.0) -> None:
+    until = time.monotonic() + seconds
+    while not found():
+        assert time.monotonic() < until, what
+        time.sleep(0.02)
+
+
+def pids(place: Path, count: int) -> list[int]:
+    """The processes of so many workers, once they have started."""
+
+    def read() -> list[int]:
+        with contextlib.suppress(FileNotFoundError):
+            return [int(pid) for pid in (place / "pids").read_text().splitlines()]
+        return []
+
+    eventually(lambda: len(read()) >= count, f"{count} workers started")
+    return read()
+
+
+def runs(pid: int) -> bool:
+    try:
+        status = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        try:
+            os.kill(pid, 0)
+        except OSError:
+            return False
+        return not Path("/proc/self").exists()
+    return status.rsplit(")", 1)[1].split()[0] not in "ZX"
+
+
+@pytest.mark.inventory("C-257")
+@pytest.mark.parametrize("code", [0, 1, 2, 7])
+def test_once_exits_as_its_worker_did(start: Start, code: int) -> None:
+    assert start("once", str(code)).wait(60) == code
+
+
+@pytest.mark.parametrize("code", [0, 2])
+def test_a_worker_that_is_done_or_cannot_start_is_not_replaced(start: Start, tmp_path: Path, code: int) -> None:
+    assert start("start", str(code)).wait(60) == code
+    assert len(pids(tmp_path, 1)) == 1
+
+
+def test_a_worker_that_dies_is_replaced(start: Start, tmp_path: Path) -> None:
+    supervisor = start("start", "dies")
+    third = pids(tmp_path, 3)[2]
+    supervisor.send_signal(signal.SIGTERM)
+    _out, err = supervisor.communicate(timeout=60)
+    assert "was killed by SIGKILL; starting another in 0.5 s" in err
+    assert "starting another in 1 s" in err
+    assert not runs(third)
+    assert supervisor.returncode == 0
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
+def test_the_first_signal_drains_every_worker(start: Start, tmp_path: Path, number: signal.Signals, code: int) -> None:
+    supervisor = start("start", "drains", "--procs", "2")
+    workers = pids(tmp_path, 2)
+    supervisor.send_signal(number)
+    assert supervisor.wait(60) == code
+    assert (tmp_path / "drained").exists()
+    assert not any(map(runs, workers))
+
+
+@pytest.mark.inventory("C-762")
+def test_a_worker_that_does_not_listen_is_killed_after_the_timeout(start: Start, tmp_path: Path) -> None:
+    supervisor = start("start", "deaf", "--kill-timeout", "0.2")
+    (worker,) = pids(tmp_path, 1)
+    supervisor.send_signal(signal.SIGTERM)
+    assert supervisor.wait(60) == 128 + signal.SIGKILL
+    assert not runs(worker)
+
+
+@pytest.mark.parametrize("mode", ["drains", "deaf"])
+def test_no_worker_outlives_a_supervisor_that_was_killed(start: Start, tmp_path: Path, mode: str) -> None:
+    supervisor = start("start", mode, "--procs", "2", "--kill-timeout", "0.5")
+    workers = pids(tmp_path, 2)
+    supervisor.kill()
+    eventually(lambda: not any(map(runs, workers)), "the workers ended")
+    assert (tmp_path / "drained").exists() == (mode == "drains")
+
+
+def test_a_missing_interpreter_is_bad_usage(start: Start) -> None:
+    supervisor = start("start", "0", "--python", "/no/such/python")
+    _out, err = supervisor.communicate(timeout=60)
+    assert supervisor.returncode == 2
+    assert "cannot start /no/such/python" in err
+    assert "--python" in err
+
+
+@pytest.mark.inventory("C-257", "C-754", "C-263")
+def test_a_real_worker_runs_a_real_job_and_its_status_is_forwarded(server: Served, tmp_path: Path) -> None:
+    (tmp_path / "jobs_of_mine.py").write_text("import lakeshore as dls\n@dls.udf\ndef double(x):\n    return 2 * x\n")
+    queue = f"q-{secrets.token_hex(6)}"
+    program = (
+        "import sys, jobs_of_mine\n"
+        "from lakeshore import HttpDispatch\n"
+        f"print(jobs_of_mine.double.submit(21, _queue={queue!r}, _dispatch=HttpDispatch({server.url!r})))"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    submitted = subprocess.run(
+        [sys.executable, "-c", program], check=True, capture_output=True, text=True, cwd=tmp_path, env=environment
+    )
+    command = [sys.executable, str(ROOT / "lakeshore" / "__main__.py"), "worker", "once", "--queue", queue]
+    command += ["--url", server.url, "--python", sys.executable]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, cwd=tmp_path, timeout=120)
+    assert done.returncode == 0, done.stderr
+    plane = HttpDispatch(server.url)
+    assert SyncQueue(queue, dispatch=plane).result(submitted.stdout.strip()) == 42
+    plane.close()

@@ -1,0 +1,141 @@
+"""The program's face: help, version, exit codes, what is not built yet, and what none of it may load."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from lakeshore.cli.exits import ExitCode
+from lakeshore.cli.main import main
+from lakeshore.cli.table import COMMANDS, NOT_BUILT
+
+HEAVY = {"click", "rich", "httpx", "trio", "textual", "cattrs", "msgpack", "yaml", "h11", "dataclasses", "inspect"}
+DOCUMENTED = """
+    providers secrets modes tunnels mounts storage code queues daemon exec run worker jobs up down ps status
+    logs ssh aws gcp slurm kube docker auth config admin nymph dreamlake tui dashboard top completion
+"""
+
+
+@pytest.fixture(autouse=True)
+def no_saved_login(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+
+
+def loaded_by(*arguments: str) -> set[str]:
+    program = f"from lakeshore.cli.main import main\nmain({list(arguments)!r})\nimport sys\n"
+    program += "print(*sys.modules, file=sys.stderr)"
+    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+    return set(done.stderr.split())
+
+
+@pytest.mark.parametrize("arguments", [(), ("--help",), ("--version",)])
+def test_help_and_version_load_no_argument_parser_nor_anything_heavy(arguments: tuple[str, ...]) -> None:
+    assert loaded_by(*arguments) & HEAVY == set()
+
+
+@pytest.mark.parametrize("arguments", [("jobs", "--help"), ("worker", "start", "--dry-run"), ("serve", "--help")])
+def test_no_command_loads_at_import_what_only_another_needs(arguments: tuple[str, ...]) -> None:
+    assert loaded_by(*arguments) & {"rich", "httpx", "trio", "textual", "cattrs", "msgpack", "lakeshore.sdk"} == set()
+
+
+@pytest.mark.inventory("C-012")
+@pytest.mark.parametrize("command", sorted(COMMANDS))
+def test_every_command_answers_help_on_stdout(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([command, "--help"]) == 0
+    assert command in capsys.readouterr().out
+
+
+@pytest.mark.inventory("C-1416")
+def test_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out.startswith("lakeshore ")
+
+
+def test_the_overview_is_the_same_with_and_without_click(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["--help"])
+    fast = capsys.readouterr().out
+    main(["--namespace", "x", "--help"])
+    assert capsys.readouterr().out == fast
+
+
+@pytest.mark.inventory("C-022", "C-013")
+def test_an_unknown_command_says_what_was_meant_and_shows_the_help_of_its_group(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["jobs", "lst"]) == ExitCode.USAGE
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith("error: unknown command 'lst' (did you mean 'list'?)\n")
+    assert "Usage: lakeshore jobs" in said.err
+
+
+@pytest.mark.inventory("C-014", "C-659")
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["jobs", "list", "--limit", "0"],
+        ["jobs", "list", "--limit", "201"],
+        ["jobs", "list", "--state", "done"],
+        ["jobs", "show"],
+        ["jobs", "retry"],
+        ["jobs"],
+        ["nonsense"],
+        ["worker", "start", "--kill-timeout", "soon"],
+        ["worker", "start", "--env", "novalue", "--dry-run"],
+        ["--nonsense"],
+    ],
+    ids=" ".join,
+)
+def test_bad_usage_exits_2_with_talk_on_stderr_only(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(arguments) == ExitCode.USAGE
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err
+
+
+@pytest.mark.inventory("C-048", "C-014")
+def test_without_a_server_it_exits_2_with_the_documented_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["jobs", "list"]) == ExitCode.USAGE
+    sentence = "server not configured — run `lakeshore auth login --server <url>` or set LAKESHORE_URL"
+    assert sentence in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("url", ["ftp://x", "http://user:hunter2@host", "http://"])
+def test_a_malformed_url_is_bad_usage_and_no_password_is_repeated(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["jobs", "list", "--url", url]) == ExitCode.USAGE
+    assert "hunter2" not in capsys.readouterr().err
+
+
+def test_an_unreachable_server_exits_1_and_names_it(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["jobs", "list", "--url", "http://127.0.0.1:1"]) == ExitCode.FAILED
+    assert "127.0.0.1:1" in capsys.readouterr().err
+
+
+def test_every_documented_group_exists_or_says_that_it_is_not_built_yet() -> None:
+    assert [name for name in DOCUMENTED.split() if name not in {*COMMANDS, *NOT_BUILT}] == []
+
+
+@pytest.mark.parametrize("command", sorted(NOT_BUILT))
+def test_what_is_not_built_yet_says_so_and_names_what_works(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments in ([], ["--help"], ["add", "x", "--flag", "-v"]):
+        assert main([command, *arguments]) == ExitCode.FAILED
+        said = capsys.readouterr()
+        assert said.out == ""
+        assert said.err.startswith("error: not built yet: ")
+        assert "hint: until then, " in said.err
+
+
+def test_a_reader_that_has_seen_enough_is_no_error() -> None:
+    done = subprocess.run(
+        f"{sys.executable} -m lakeshore --help | true; echo ${{PIPESTATUS[0]}}",
+        shell=True,
+        executable="/bin/bash",
+        check=True,
+        capture_output=True,
+        text=True,
+        cwd=Path(__file__).resolve().parents[2],
+    )
+    assert (done.stdout.strip(), done.stderr) == ("0", "")

@@ -1,0 +1,75 @@
+"""What people see: times, records, and nothing that steers the terminal."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from lakeshore.cli.jobs import describe
+from lakeshore.cli.output import age, duration, moment, plain, print_table
+
+NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0, "0.0s"), (4.26, "4.3s"), (59, "59s"), (119, "119s"), (125, "2m"), (7200, "2h"), (172800, "2d")],
+)
+def test_a_duration_has_one_unit(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
+
+
+def test_ages_are_relative_and_never_is_a_dash() -> None:
+    assert age((NOW - timedelta(minutes=5)).isoformat(), NOW) == "5m"
+    assert age("2026-01-02T03:04:02.500Z", NOW) == "2.5s"
+    assert age(None, NOW) == age("soon", NOW) == "—"
+    assert moment("2026-01-02T03:04:05") == NOW
+
+
+def test_control_characters_of_others_are_shown_and_not_obeyed() -> None:
+    assert plain("a\x1b[31mb\tc\n") == "a\\x1b[31mb\tc\n"
+
+
+@pytest.mark.inventory("C-193")
+def test_a_table_fits_80_columns_and_is_never_cut_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [
+        (
+            "01KBQ5NGEM3TJ5YZ0CE2Z3Y4X7",
+            "succeeded",
+            "a-very-long-name-of-a-host-123456-abcdef",
+            "train",
+            "1",
+            "12m",
+        )
+    ]
+    columns = ("id", "state", "worker", "queue", "attempt", "submitted")
+    print_table(columns, rows, flexible="worker")
+    assert rows[0][2] in capsys.readouterr().out
+    print_table(columns, rows, right=("attempt", "submitted"), flexible="worker", width=80)
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert len(lines) == 2
+    assert [value in lines[1] for value in rows[0]] == [True, True, False, True, True, True]
+    assert "\x1b" not in "".join(lines)
+
+
+@pytest.mark.inventory("C-194", "C-198")
+def test_a_record_is_told_whole_with_the_traceback_as_it_is() -> None:
+    row = {
+        "id": "01K",
+        "state": "failed",
+        "workerId": None,
+        "runConfig": {"queue": "q", "env": {"A": "1"}},
+        "error": {"type": "ValueError", "message": "no", "traceback": "Traceback:\n  File x\nValueError: no\n"},
+        "startedAt": "2026-01-02T03:04:00Z",
+        "finishedAt": "2026-01-02T03:04:03Z",
+        "somethingNew": 7,
+    }
+    lines = describe(row, NOW)
+    text = "\n".join(lines)
+    assert "workerId      —" in lines
+    assert "somethingNew  7" in lines
+    assert "took          3.0s" in lines
+    assert "runConfig:\n  queue: q\n  env:\n    A: 1" in text
+    assert text.endswith("error: ValueError: no\n  Traceback:\n    File x\n  ValueError: no")
