@@ -21,7 +21,7 @@ from typing import Protocol
 
 log = logging.getLogger(__name__)
 
-PACE_S = 1.0
+PACE_S = 2.0
 """A waiter that hears nothing looks for itself this often."""
 BLIND_PACE_S = 0.02
 """How often it looks where no bell can be hung."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import sys
+import time
 from pathlib import Path
 from typing import Literal
 
@@ -13,6 +14,8 @@ from .statements import SQL
 
 Durability = Literal["power", "process", "none"]
 SCHEMA_VERSION = 1
+BUSY_S = 30.0
+"""So long a writer waits for another process."""
 FLOOR = (3, 35, 0)
 """RETURNING came with 3.35; partial indexes and upserts are older."""
 
@@ -35,11 +38,13 @@ def connect(path: str, *, durability: Durability, shared: bool) -> sqlite3.Conne
     if path != ":memory:":
         refuse_network_file_system(Path(path).parent)
     try:
-        conn = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=30.0, cached_statements=256)
+        conn = sqlite3.connect(
+            path, isolation_level=None, check_same_thread=False, timeout=BUSY_S, cached_statements=256
+        )
         conn.execute("PRAGMA temp_store = MEMORY")
         if path != ":memory:":
             conn.execute("PRAGMA auto_vacuum = INCREMENTAL")
-            conn.execute("PRAGMA journal_mode = WAL")
+            _switch_to_wal(conn)
         conn.execute(f"PRAGMA synchronous = {_SYNCHRONOUS[durability]}")
         conn.execute("PRAGMA fullfsync = 1")
         conn.execute("PRAGMA checkpoint_fullfsync = 1")
@@ -66,6 +71,20 @@ def connect_reader(path: str) -> sqlite3.Connection:
     )
     conn.execute("PRAGMA query_only = 1")
     return conn
+
+
+def _switch_to_wal(conn: sqlite3.Connection) -> None:
+    # Processes that open a new file at once meet here, and for this switch SQLite does not wait by itself.
+    deadline = time.monotonic() + BUSY_S
+    while True:
+        try:
+            conn.execute("PRAGMA journal_mode = WAL")
+        except sqlite3.OperationalError as exc:
+            if "locked" not in str(exc) or time.monotonic() > deadline:
+                raise
+            time.sleep(0.005)
+        else:
+            return
 
 
 def _uri_path(path: str) -> str:
