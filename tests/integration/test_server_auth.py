@@ -56,9 +56,14 @@ def test_every_route_needs_a_bearer_once_there_is_an_admin_token(
 
 @pytest.mark.inventory("S-035", "S-045")
 @pytest.mark.parametrize(("method", "path"), ROUTES)
-def test_an_unknown_bearer_is_invalid(secured_server: Served, method: str, path: str) -> None:
+def test_an_unknown_bearer_is_invalid_and_forbidden_at_the_admin_routes(
+    secured_server: Served, method: str, path: str
+) -> None:
     answer = secured_server.call(method, path, {} if method == "POST" else None, token="dlk_nonsense")
-    assert (answer.status, answer.body["error"]) == (401, "invalid token")
+    if path.startswith("/v1/admin/"):
+        assert (answer.status, answer.body["error"]) == (403, "this needs the admin token")
+    else:
+        assert (answer.status, answer.body["error"]) == (401, "invalid token")
 
 
 @pytest.mark.inventory("S-015", "S-016")

@@ -28,20 +28,21 @@ def test_another_encoding_is_unsupported(server: Served, kind: str) -> None:
     assert "application/x-msgpack" in answer.body["hint"]
 
 
-@pytest.mark.parametrize(
-    "raw",
-    [
-        b"",
-        msgpack.packb(one())[:-3],
-        b"\xc1",
-        msgpack.packb(one()) + b"\x00",
-        msgpack.packb([1, 2]),
-        msgpack.packb(None),
-        b"\x91" * 4000,
-        b"\xdf\xff\xff\xff\xff",
-        b"\x81\xa1\xff\x01",
-    ],
-)
+WHOLE = msgpack.packb({"invocation_id": "a", "queue": "q", "args_blob": b"args"})
+NO_MAPS = {
+    "nothing": b"",
+    "truncated": WHOLE[:-3],
+    "never used": b"\xc1",
+    "more after it": WHOLE + b"\x00",
+    "an array": msgpack.packb([1, 2]),
+    "nil": msgpack.packb(None),
+    "nested too deeply": b"\x91" * 4000,
+    "a map of 4 billion": b"\xdf\xff\xff\xff\xff",
+    "a key that is no text": b"\x81\xa1\xff\x01",
+}
+
+
+@pytest.mark.parametrize("raw", list(NO_MAPS.values()), ids=list(NO_MAPS))
 def test_bytes_that_are_no_map_are_a_bad_request_in_msgpack(server: Served, raw: bytes) -> None:
     answer = server.raw("POST", "/v1/producer/submit", raw, {"Content-Type": MSGPACK})
     assert answer.status == 400
@@ -49,7 +50,11 @@ def test_bytes_that_are_no_map_are_a_bad_request_in_msgpack(server: Served, raw:
     assert msgpack.unpackb(answer.raw)["error"]
 
 
-@pytest.mark.parametrize("raw", [b"", b"{", b"[]", b"\xff", b'{"a":1} x', b"[" * 100_000, b"null"])
+@pytest.mark.parametrize(
+    "raw",
+    [b"", b"{", b"[]", b"\xff", b'{"a":1} x', b"[" * 100_000, b"null"],
+    ids=["nothing", "truncated", "an array", "no UTF-8", "more after it", "nested too deeply", "null"],
+)
 def test_text_that_is_no_object_is_a_bad_request_in_json(server: Served, raw: bytes) -> None:
     answer = server.raw("POST", "/v1/producer/submit", raw, {"Content-Type": JSON})
     assert answer.status == 400
