@@ -41,7 +41,8 @@ _SIGNALS = tuple(
     for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGURG", "SIGALRM", "SIGCHLD", "SIGPIPE", "SIGUSR1", "SIGUSR2")
     if hasattr(signal, name)
 )
-_handler_of: Callable[[int], Any] = getattr(signal.getsignal, "__wrapped__", signal.getsignal)  # without its enum: 10x
+# The one below `signal.getsignal`: that makes an enum of every answer, which costs as much as a small job.
+_handler_of: Callable[[int], Any] = getattr(sys.modules.get("_signal"), "getsignal", signal.getsignal)
 
 _WHY = {"cancelled": "cancelled on request", "lost": "this worker lost its claim, and stopped the body"}
 
