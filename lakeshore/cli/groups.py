@@ -34,7 +34,9 @@ class Group(click.Group):
         return super().resolve_command(ctx, args)
 
     def _meant(self, ctx: click.Context, name: str) -> str:
-        near = difflib.get_close_matches(name, self.list_commands(ctx), n=3, cutoff=0.5)
+        known = self.list_commands(ctx)
+        working = [command for command in known if command not in NOT_BUILT]
+        near = difflib.get_close_matches(name, working, n=3, cutoff=0.5) or difflib.get_close_matches(name, known)
         return f" (did you mean {' or '.join(repr(found) for found in near)}?)" if near else ""
 
 

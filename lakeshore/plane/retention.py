@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .journal import Journal
 from .statements import SQL
 from .transaction import Transaction
 
@@ -37,12 +36,3 @@ def purge(tx: Transaction, *, before: float, now: float, limit: int = 500) -> Pu
     tx.change(SQL.drop_old_tombstones, {"before": now - TOMBSTONE_S})
     free = tuple(key for key in dict.fromkeys(blobs) if not tx.all(SQL.blob_in_use, {"key": key})[0][0])
     return Purge(rows=len(expired), blobs=free)
-
-
-def drop_segments(tx: Transaction, journal: Journal, *, owned: range) -> list[int]:
-    """Delete segments that no index row points to; only numbers in `owned`, which this process alone may judge."""
-    used = {number for (number,) in tx.all(SQL.segments_in_use, {})}
-    gone = [number for number in journal.segments() if number in owned and number not in used]
-    for number in gone:
-        journal.drop(number)
-    return gone

@@ -92,8 +92,10 @@ def stepped(source: AsyncIterator[Any]) -> Generator[Any, None, None]:
                 supply.put_nowait((_ITEM, await anext(source)))
         except StopAsyncIteration:
             supply.put_nowait((_END, None))
-        except Exception as error:  # noqa: BLE001  # raised again in the consumer
-            supply.put_nowait((_ERROR, error))
+        except BaseException as error:
+            supply.put_nowait((_ERROR, error))  # raised again in the consumer
+            if isinstance(error, (KeyboardInterrupt, SystemExit)):
+                raise
 
     async def pull() -> tuple[int, Any]:
         nonlocal task

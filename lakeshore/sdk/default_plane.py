@@ -10,6 +10,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
+from .ambient import ambient_plane
 from .dispatch import Dispatch
 from .http_dispatch import HttpDispatch
 
@@ -18,7 +19,10 @@ _planes: dict[tuple[str, ...], Any] = {}
 
 
 def default_dispatch() -> Any:
-    """The plane that the environment names; the same object while the environment stays the same."""
+    """The plane of the invocation that runs here, else the one that the environment names: one object each."""
+    ambient = ambient_plane()
+    if ambient is not None:
+        return ambient
     key = tuple(os.environ.get(name, "") for name in ("LAKESHORE_URL", "LAKESHORE_NAMESPACE", "LAKESHORE_HOME"))
     with _lock:
         plane = _planes.get(key)

@@ -144,6 +144,8 @@ class SessionSource:
             )
             read = http_wire.unpack(answer.status, answer.body, f"polling {session.queue}")
         except NetError as exc:
+            if self._once and not session.held and not session.unsaid:
+                raise DispatchError(f"polling {session.queue} failed: {exc}") from exc
             if not self._draining:
                 log.warning("%s; trying again", exc)
                 time.sleep(next(self._waits))

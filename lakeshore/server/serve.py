@@ -45,6 +45,7 @@ from .http import (
     open_listeners,
     server_context,
 )
+from .janitor import Janitor
 from .records import Records, RecordsError
 from .routes.table import handler_of
 from .state import State, StateError, open_state
@@ -66,8 +67,8 @@ class ServeError(Exception):
 class ServeOptions:
     """How to serve. `lease_s` in seconds; `reserve_bytes` of disk are kept free of new work.
 
-    `open` lets every local user in, or opens an address that is not loopback, without a token. `ready_file` gets the
-    chosen URL once the server answers.
+    Invocations that ended more than `keep_days` ago are forgotten. `open` lets every local user in, or opens an address
+    that is not loopback, without a token. `ready_file` gets the chosen URL once the server answers.
     """
 
     host: str = "127.0.0.1"
@@ -80,6 +81,7 @@ class ServeOptions:
     lease_s: float = 60.0
     durability: Durability = "power"
     reserve_bytes: int = 1024**3
+    keep_days: float = 30.0
     ready_file: Path | None = None
 
 
@@ -121,6 +123,7 @@ async def serve(
             if started is not None:
                 started(dispatcher)
             nursery.start_soon(_write_uses, records)
+            nursery.start_soon(Janitor(dispatcher, keep_s=options.keep_days * 86400).run)
             await nursery.start(http.serve, listeners)
             _announce(options, state, admin, listeners)
             if options.ready_file is not None:
@@ -239,6 +242,8 @@ def _check(options: ServeOptions, admin: str | None, environ: Mapping[str, str])
         raise ServeError("--tls-key needs --tls-cert")
     if options.lease_s <= 0:
         raise ServeError("the lease must be longer than 0 seconds")
+    if options.keep_days < 7:
+        raise ServeError("ended invocations are kept for at least 7 days: --keep-days 7 or more")
     for origin in options.cors_origins:
         if "://" not in origin or origin.endswith("/"):
             raise ServeError(f"--cors-origin {origin!r} is no origin: write scheme://host[:port], without a path")
@@ -347,6 +352,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--lease-s", type=float, default=60.0)
     parser.add_argument("--durability", choices=("power", "process"), default="power")
     parser.add_argument("--reserve-bytes", type=int, default=1024**3)
+    parser.add_argument("--keep-days", type=float, default=30.0)
     parser.add_argument("--ready-file", type=Path, default=None)
     given = parser.parse_args(arguments)
     try:
@@ -366,6 +372,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             lease_s=given.lease_s,
             durability=given.durability,
             reserve_bytes=given.reserve_bytes,
+            keep_days=given.keep_days,
             ready_file=given.ready_file,
         )
     )

@@ -1,4 +1,4 @@
-"""Functions for the guardian's tests: a body that sleeps, one that never lets go of the interpreter, and a quick one."""
+"""Functions for the guardian's tests: one that sleeps, one that never lets go of the interpreter, and a quick one."""
 
 from __future__ import annotations
 

@@ -102,6 +102,16 @@ def test_a_worker_drains_a_servers_queue_values_and_streams(q: SyncQueue, start:
     assert worker.wait(PATIENCE_S) == 0
 
 
+@pytest.mark.inventory("P-747")
+def test_what_a_body_submits_goes_to_the_plane_of_its_worker_as_its_child(q: SyncQueue, start: START) -> None:
+    start()
+    outer = submit(q, bodies.child, 1)
+    inner = q.result(outer, timeout=PATIENCE_S)
+    row = q.plane.get(inner)
+    assert row is not None
+    assert (row["parent"], row["root"]) == (outer, outer)
+
+
 @pytest.mark.inventory("P-346", "K-36")
 def test_a_function_by_value_is_refused_unless_allowed(q: SyncQueue, start: START) -> None:
     thunk = Thunk(lambda x: x + 1, (1,), {})

@@ -121,7 +121,7 @@ class HttpServer:
 
     async def _accept(self, listener: Listener) -> None:
         short = False
-        while True:
+        while listener.sock.fileno() >= 0:  # the drain may close it while a burst is being accepted
             try:
                 await trio.lowlevel.wait_readable(listener.sock)
             except trio.ClosedResourceError:
