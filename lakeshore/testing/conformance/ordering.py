@@ -69,7 +69,7 @@ def boltzmann_draws_levels_by_count_and_priority(h: Harness) -> None:
     for _ in range(draws):
         how: dict[str, Any] = {"draw": rng.random()} if h.seeded else {}
         job = must_claim(dp, kind="boltzmann", temperature=temperature, **how)
-        seen[float(job.id.split("-")[0])] += 1
+        seen[int(job.id[1:].split("-")[0]) / 10] += 1
         assert job.id.endswith("-0"), "within a level the oldest is first"
         dp.nack(job.id, "w1", error="again", claim=job.claim)
     weights = {p: n * math.exp(p / temperature) for p, n in levels.items()}
