@@ -19,8 +19,8 @@ The `*.yaml` files beside this one hold it: for each page a list of entries.
     module      name of the importable file that holds the block; the program is then `then`
     files       {name: content} beside the program, such as a module whose functions travel by reference
     loop        true: top-level `await`, as in a notebook
-    steps       several programs in turn, in one directory and on one plane, each with its own setup, given, then, stdout,
-                fails, and `only: ["29-31"]`, the lines of the block that it runs
+    steps       several programs in turn, in one directory and on one plane: each has its own setup, given, then,
+                stdout, fails, and `only: ["29-31"]`, the lines of the block that it runs
     shape       a name: the block is no program but shows a value. `then` finds it under this name, `…` read as `...`
     signature   "module:name": the block shows signatures of this callable or of this class's methods
     exception   why the block is neither run nor compared
