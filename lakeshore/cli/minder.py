@@ -2,7 +2,7 @@
 
 A small process that shares nothing but a pipe with us. Each child announces itself on the pipe before it becomes what
 it is to be, so there is no moment in which it is running and unknown. When the pipe ends while children are known, the
-minder sends them TERM, waits, and sends KILL.
+minder sends them TERM, waits, sends TERM again (a worker then gives its job back), and at last KILL.
 
 Why so, and not PR_SET_PDEATHSIG: that knows one signal and no deadline, is lost on some execs, and is Linux's alone;
 and the worker is the user's own interpreter, which need not cooperate. On Linux a child is held by pidfd, so a number
@@ -20,13 +20,15 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+GIVE_BACK_S = 2.0
+"""What a worker gets between the second TERM and KILL."""
 _NAP_S = 0.1
 
 
 class Minder:
-    """Starts children that do not outlive this process by more than `grace_s` seconds. For single-threaded use.
+    """Starts children that do not outlive this process by more than `grace_s` seconds and a little.
 
-    Children lead sessions of their own, so that the terminal's Ctrl-C reaches them only through us. They read no
+    For processes of one thread: children are forked. They lead sessions of their own, so that the terminal's Ctrl-C reaches them only through us. They read no
     terminal.
     """
 
@@ -88,10 +90,10 @@ def _mind(reader: int, grace_s: float) -> None:
                 known[pid] = _Held(pid)
             elif pid in known:
                 known.pop(pid).close()
-    for last in (signal.SIGTERM, signal.SIGKILL):
+    for last, seconds in ((signal.SIGTERM, grace_s), (signal.SIGTERM, GIVE_BACK_S), (signal.SIGKILL, grace_s)):
         for held in known.values():
             held.send(last)
-        until = time.monotonic() + grace_s
+        until = time.monotonic() + seconds
         while any(held.runs() for held in known.values()) and time.monotonic() < until:
             time.sleep(_NAP_S)
 

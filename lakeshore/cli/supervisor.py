@@ -23,11 +23,10 @@ from dataclasses import dataclass, field
 from types import FrameType
 
 from .exits import ExitCode
-from .minder import Minder
+from .minder import GIVE_BACK_S, Minder
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 30.0
 STEADY_S = 60.0
-GIVE_BACK_S = 2.0
 FINAL = (ExitCode.OK, ExitCode.USAGE)
 
 

@@ -16,6 +16,8 @@ import pytest
 from served import Served
 
 from lakeshore import HttpDispatch, SyncQueue
+from lakeshore.cli.main import main
+from lakeshore.client.api import ApiClient
 
 ROOT = Path(__file__).resolve().parents[2]
 BODY = """
@@ -147,23 +149,61 @@ def test_a_missing_interpreter_is_bad_usage(start: Start) -> None:
     assert "--python" in err
 
 
-@pytest.mark.inventory("C-257", "C-754", "C-263")
-def test_a_real_worker_runs_a_real_job_and_its_status_is_forwarded(server: Served, tmp_path: Path) -> None:
-    (tmp_path / "jobs_of_mine.py").write_text("import lakeshore as dls\n@dls.udf\ndef double(x):\n    return 2 * x\n")
-    queue = f"q-{secrets.token_hex(6)}"
+def submitted(place: Path, url: str, queue: str, call: str) -> str:
+    """The id of a call of a function in a module that lies beside the worker."""
+    (place / "jobs_of_mine.py").write_text(
+        "import time\nimport lakeshore as dls\n"
+        "@dls.udf\ndef double(x):\n    return 2 * x\n"
+        "@dls.udf\ndef sleep(seconds):\n    time.sleep(seconds)\n"
+    )
+    name, _, value = call.partition(" ")
     program = (
-        "import sys, jobs_of_mine\n"
-        "from lakeshore import HttpDispatch\n"
-        f"print(jobs_of_mine.double.submit(21, _queue={queue!r}, _dispatch=HttpDispatch({server.url!r})))"
+        "import jobs_of_mine\nfrom lakeshore import HttpDispatch\n"
+        f"print(jobs_of_mine.{name}.submit({value}, _queue={queue!r}, _dispatch=HttpDispatch({url!r})))"
     )
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    submitted = subprocess.run(
-        [sys.executable, "-c", program], check=True, capture_output=True, text=True, cwd=tmp_path, env=environment
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=place, env=environment)
+    return done.stdout.strip()
+
+
+def real(verb: str, queue: str, url: str) -> list[str]:
+    command = [sys.executable, str(ROOT / "lakeshore" / "__main__.py"), "worker", verb, "--queue", queue]
+    return [*command, "--url", url, "--python", sys.executable]
+
+
+@pytest.mark.inventory("C-257", "C-754", "C-263")
+def test_a_real_worker_runs_a_real_job_and_its_status_is_forwarded(server: Served, tmp_path: Path) -> None:
+    queue = f"q-{secrets.token_hex(6)}"
+    invocation = submitted(tmp_path, server.url, queue, "double 21")
+    done = subprocess.run(
+        real("once", queue, server.url), check=False, capture_output=True, text=True, cwd=tmp_path, timeout=120
     )
-    command = [sys.executable, str(ROOT / "lakeshore" / "__main__.py"), "worker", "once", "--queue", queue]
-    command += ["--url", server.url, "--python", sys.executable]
-    done = subprocess.run(command, check=False, capture_output=True, text=True, cwd=tmp_path, timeout=120)
     assert done.returncode == 0, done.stderr
     plane = HttpDispatch(server.url)
-    assert SyncQueue(queue, dispatch=plane).result(submitted.stdout.strip()) == 42
+    assert SyncQueue(queue, dispatch=plane).result(invocation) == 42
+    plane.close()
+
+
+@pytest.mark.inventory("C-1431")
+def test_a_running_job_is_stopped_by_kill_and_its_worker_goes_on(
+    server: Served, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    queue = f"q-{secrets.token_hex(6)}"
+    invocation = submitted(tmp_path, server.url, queue, "sleep 600")
+    plane = HttpDispatch(server.url)
+    jobs = SyncQueue(queue, dispatch=plane)
+    api = ApiClient(server.url, namespace="default")
+    with subprocess.Popen(real("start", queue, server.url), cwd=tmp_path, stderr=subprocess.DEVNULL) as supervisor:
+        try:
+            eventually(lambda: api.invocation(invocation)["startedAt"] is not None, "the job runs", 60)
+            assert main(["jobs", "kill", invocation, "--url", server.url]) == 0
+            assert capsys.readouterr().out.startswith(f"{invocation} stopping on worker ")
+            eventually(lambda: jobs.count("killed") == 1, "the job was stopped", 60)
+            after = submitted(tmp_path, server.url, queue, "double 4")
+            assert jobs.result(after, timeout=60) == 8
+        finally:
+            supervisor.terminate()
+    assert supervisor.returncode == 0
+    api.close()
     plane.close()
