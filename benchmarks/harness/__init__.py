@@ -1,0 +1,1 @@
+"""What every row needs: processes that always end, clocks over /proc, medians, floors, the table."""

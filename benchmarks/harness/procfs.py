@@ -1,0 +1,63 @@
+"""Memory and CPU of process trees, from /proc (Linux)."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+TICKS_S = os.sysconf("SC_CLK_TCK")
+
+
+def tree(roots: Iterable[int]) -> list[int]:
+    """The processes and all their descendants. Descendants that were adopted by init are found by their session."""
+    parent: dict[int, int] = {}
+    session: dict[int, int] = {}
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            with contextlib.suppress(OSError, IndexError):
+                fields = Path(f"/proc/{entry}/stat").read_text().rpartition(")")[2].split()
+                parent[int(entry)], session[int(entry)] = int(fields[1]), int(fields[3])
+    found = set(roots)
+    grew = True
+    while grew:
+        more = {pid for pid in parent if pid not in found and (parent[pid] in found or session[pid] in found)}
+        grew = bool(more)
+        found |= more
+    return sorted(found)
+
+
+def pss_mib(pids: Iterable[int]) -> float:
+    """Proportional set size, all together, in MiB."""
+    total = 0
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+                if line.startswith("Pss:"):
+                    total += int(line.split()[1])
+    return total / 1024
+
+
+def cpu_s(pids: Iterable[int]) -> float:
+    """User and system time used so far, all together."""
+    total = 0
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+            total += int(fields[11]) + int(fields[12])
+    return total / TICKS_S
+
+
+def idle(roots: Iterable[int], for_s: float, prefix: str = "idle") -> dict[str, list[float]]:
+    """What a resting tree costs: `…_pss_mib`, `…_cpu_percent` of one core, `…_processes`."""
+    pids = tree(roots)
+    before, at = cpu_s(pids), time.monotonic()
+    time.sleep(for_s)
+    used = (cpu_s(pids) - before) / (time.monotonic() - at)
+    return {
+        f"{prefix}_pss_mib": [pss_mib(pids)],
+        f"{prefix}_cpu_percent": [used * 100],
+        f"{prefix}_processes": [float(len(pids))],
+    }

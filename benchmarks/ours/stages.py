@@ -1,0 +1,29 @@
+"""The processes that rows of ours are measured on: a control plane with two workers, or two workers on one file."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from harness.processes import Children
+
+WORKERS = 2
+START_S = 20.0
+
+
+def control_plane(children: Children, name: str = "state") -> tuple[str, list[subprocess.Popen[bytes]]]:
+    """(url, processes): one server, two workers on the queue of the bodies."""
+    ready = children.directory / f"{name}.url"
+    command = [sys.executable, "-m", "lakeshore.server.serve", "--port", "0", "--ready-file", str(ready)]
+    server = children.start([*command, "--state-dir", str(children.directory / name)], "server")
+    children.until(ready.exists, server, "server", within_s=START_S)
+    url = ready.read_text("utf-8").strip()
+    worker = [sys.executable, "-m", "dreamlake.lakeshore.daemon", "--queue", "bench", "--url", url]
+    return url, [server, *(children.start(worker, f"worker-{i}") for i in range(WORKERS))]
+
+
+def local_workers(children: Children, file: Path, durability: str) -> list[subprocess.Popen[bytes]]:
+    """Two workers on a plane file."""
+    command = [sys.executable, "-m", "ours.local_worker", str(file), durability]
+    return [children.start(command, f"local-{durability}-{i}") for i in range(WORKERS)]
