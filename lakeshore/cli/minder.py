@@ -28,8 +28,8 @@ _NAP_S = 0.1
 class Minder:
     """Starts children that do not outlive this process by more than `grace_s` seconds and a little.
 
-    For processes of one thread: children are forked. They lead sessions of their own, so that the terminal's Ctrl-C reaches them only through us. They read no
-    terminal.
+    For processes of one thread: children are forked. They lead sessions of their own, so that the terminal's Ctrl-C
+    reaches them only through us, and they read no terminal.
     """
 
     def __init__(self, *, grace_s: float) -> None:
