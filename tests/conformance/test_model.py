@@ -46,7 +46,7 @@ OVER = ("succeeded", "failed", "killed", "timeout")
 IDS = [f"i{n}" for n in range(5)]
 WORKERS = ["v", "w"]
 OUTCOMES = st.sampled_from(["succeeded", "failed", "failed", "timeout", "killed"])
-EXAMPLES, STEPS = int(os.environ.get("MODEL_EXAMPLES", "240")), 60
+EXAMPLES, STEPS = int(os.environ.get("MODEL_EXAMPLES", "200")), 60
 # The committed run is the same everywhere; MODEL_RANDOM=1 goes where no run has been.
 SEARCHING = bool(os.environ.get("MODEL_RANDOM"))
 
