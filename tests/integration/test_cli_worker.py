@@ -173,7 +173,8 @@ def submitted(place: Path, url: str, queue: str, call: str) -> str:
     )
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-c", program]
-    done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=place, env=environment)
+    done = subprocess.run(command, check=False, capture_output=True, text=True, cwd=place, env=environment)
+    assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 
 
