@@ -22,7 +22,7 @@ The `*.yaml` files beside this one hold it: for each page a list of entries.
     steps       several programs in turn, in one directory and on one plane: each has its own setup, given, then,
                 stdout, fails, and `only: ["29-31"]`, the lines of the block that it runs
     shape       a name: the block is no program but shows a value. `then` finds it under this name, `…` read as `...`
-    signature   "module:name": the block shows signatures of this callable or of this class's methods
+    signature   ["module:name", ...]: the block shows signatures of these callables or of these classes' methods
     exception   why the block is neither run nor compared
 """
 
@@ -85,7 +85,7 @@ class Entry:
     files: Mapping[str, str] = field(default_factory=dict)
     loop: bool = False
     shape: str | None = None
-    signature: str | None = None
+    signatures: tuple[str, ...] = ()
     exception: str | None = None
 
     @property
@@ -94,7 +94,7 @@ class Entry:
 
     @property
     def is_run(self) -> bool:
-        return self.exception is None and self.signature is None
+        return self.exception is None and not self.signatures
 
 
 def entries() -> list[Entry]:
@@ -138,7 +138,7 @@ def _entry(page: str, fields: dict[str, Any]) -> Entry:
         files=fields.get("files", {}),
         loop=fields.get("loop", False),
         shape=fields.get("shape"),
-        signature=fields.get("signature"),
+        signatures=tuple(fields.get("signature", ())),
         exception=fields.get("exception"),
     )
 
