@@ -41,7 +41,7 @@ _OWNERS: dict[str, tuple[str, str | None]] = {
     "Dispatch": ("lakeshore.sdk.dispatch", "Dispatch"),
     "HttpDispatch": ("lakeshore.sdk.http_dispatch", "HttpDispatch"),
     "run_worker": ("lakeshore.sdk.worker", "run_worker"),
-    "arun_worker": ("lakeshore.sdk.worker", "arun_worker"),
+    "arun_worker": ("lakeshore.sdk.worker_async", "arun_worker"),
     "Storage": ("lakeshore.sdk.storage", "Storage"),
     "TemporaryCredentials": ("lakeshore.sdk.storage", "TemporaryCredentials"),
     "DreamRc": ("lakeshore.config.dreamrc", "DreamRc"),

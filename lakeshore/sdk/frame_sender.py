@@ -6,14 +6,12 @@ The body goes on while frames travel; it is held back only when too much waits.
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from . import http_wire
 from .errors import DispatchError
+from .http_client import HttpClient
 from .sources import Work
-
-if TYPE_CHECKING:
-    from .http_dispatch import HttpDispatch
 
 MAX_FRAMES = 2048
 MAX_BYTES = 8 * 1024 * 1024
@@ -23,8 +21,8 @@ BATCH_BYTES = 1024 * 1024
 class FrameSender:
     """`put` from the body's thread; a thread of its own sends, from the first frame on."""
 
-    def __init__(self, plane: HttpDispatch, work: Work) -> None:
-        self._plane, self._work = plane, work
+    def __init__(self, client: HttpClient, work: Work) -> None:
+        self._client, self._work = client, work
         self._changed = threading.Condition()
         self._frames: list[tuple[int, bytes]] = []
         self._bytes = 0
@@ -90,9 +88,9 @@ class FrameSender:
         chunks = [self._chunk(seq, frame) for seq, frame in batch]
         what = f"posting frames of {self._work.id}"
         if len(chunks) == 1:
-            self._plane.call("POST", http_wire.CHUNK, chunks[0], what)
+            self._client.call("POST", http_wire.CHUNK, chunks[0], what)
             return
-        for answer in self._plane.call("POST", http_wire.CHUNK, {"chunks": chunks}, what)["chunks"]:
+        for answer in self._client.call("POST", http_wire.CHUNK, {"chunks": chunks}, what)["chunks"]:
             if int(answer.get("status", 200)) != 200:
                 http_wire.refuse(int(answer["status"]), answer, what)
 

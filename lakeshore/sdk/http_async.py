@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from lakeshore import wire
 from lakeshore.net.current import async_pool_for
@@ -18,23 +18,20 @@ from lakeshore.net.errors import Timeout as NetTimeout
 from . import http_wire, outcomes
 from .aio import Promise, in_thread, loop_key, sleep
 from .errors import DispatchError
+from .http_client import SLACK_S, HttpClient
 from .http_wire import Refusal
 from .submitter import MAX_BYTES, MAX_ITEMS
 from .watch import WatchBook
 from .watcher import POLL_S, patience
 
-if TYPE_CHECKING:
-    from .http_dispatch import HttpDispatch
-
 T = TypeVar("T")
-SLACK_S = 10.0
 
 
 class AsyncHttp:
-    """Async verbs of `plane`, for whatever loop awaits them."""
+    """Async verbs of one control plane, for whatever loop awaits them."""
 
-    def __init__(self, plane: HttpDispatch) -> None:
-        self._plane = plane
+    def __init__(self, client: HttpClient) -> None:
+        self._client = client
         self._loops: dict[object, _Loop] = {}
 
     async def run(self, call: Callable[[], T]) -> T:
@@ -58,7 +55,7 @@ class AsyncHttp:
         if refused is not None:
             raise refused
         if http_wire.travels_beside(len(envelope)):
-            args = await in_thread(lambda: self._plane._payload("args", envelope, id, "the call's arguments"))
+            args = await in_thread(lambda: self._client.payload("args", envelope, id, "the call's arguments"))
         else:
             args = {"args_blob": envelope}
         item = http_wire.submit_item(
@@ -84,7 +81,7 @@ class AsyncHttp:
         answer = http_wire.value_or_raise(inv_id, answer)
         reference = answer.get("result_ref")
         if reference:
-            return await in_thread(lambda: self._plane.fetch(reference, "the result"))
+            return await in_thread(lambda: self._client.fetch(reference, "the result"))
         return answer.get("result_blob") or b""
 
     async def get(self, inv_id: str) -> dict[str, Any] | None:
@@ -120,8 +117,8 @@ class AsyncHttp:
             left = None if timeout is None else max(0.05, deadline - time.monotonic())
             path = http_wire.path("v1", "producer", "invocations", inv_id, "result", "stream", since=since)
             try:
-                stream = await async_pool_for(self._plane.target).stream(
-                    "GET", path, headers=self._plane.headers, timeout=left
+                stream = await async_pool_for(self._client.target).stream(
+                    "GET", path, headers=self._client.headers, timeout=left
                 )
                 async with stream:
                     if stream.status != 200:
@@ -152,7 +149,7 @@ class AsyncHttp:
 
     async def call(self, method: str, path: str, body: Mapping[str, Any] | None, what: str) -> dict[str, Any]:
         """One verb, sent again until it is answered or the plane's timeout is over."""
-        deadline = time.monotonic() + self._plane.timeout
+        deadline = time.monotonic() + self._client.timeout
         waits = patience()
         while True:
             try:
@@ -168,8 +165,8 @@ class AsyncHttp:
     ) -> dict[str, Any]:
         """One request."""
         data = None if body is None else http_wire.pack(body)
-        answer = await async_pool_for(self._plane.target).request(
-            method, path, headers=self._plane.headers, body=data, timeout=wait_s + SLACK_S + self._plane.timeout
+        answer = await async_pool_for(self._client.target).request(
+            method, path, headers=self._client.headers, body=data, timeout=wait_s + SLACK_S + self._client.timeout
         )
         return http_wire.unpack(answer.status, answer.body, what)
 

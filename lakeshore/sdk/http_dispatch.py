@@ -8,7 +8,6 @@ Reference: python-sdk/dispatch.md, api/function-protocol.md.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import threading
 import time
@@ -16,16 +15,14 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from lakeshore import wire
-from lakeshore.net.blocking import BlockingPool
-from lakeshore.net.errors import ConnectionLost, NetError, ProtocolViolation
+from lakeshore.net.errors import ConnectionLost, NetError
 from lakeshore.net.errors import Timeout as NetTimeout
-from lakeshore.net.target import parse_target
-from lakeshore.wire.messages import MAX_PAYLOAD_BYTES
 
 from . import http_wire, outcomes
 from .dispatch import Claimed, DispatchError, check_kind
 from .guard import Guard
 from .http_async import AsyncHttp
+from .http_client import HttpClient
 from .http_source import SessionSource
 from .http_wire import Refusal
 from .session import Session
@@ -47,17 +44,13 @@ class HttpDispatch:
     def __init__(
         self, base_url: str, *, token: str | None = None, namespace: str = "default", timeout: float = 30.0
     ) -> None:
-        self.base_url = base_url.rstrip("/")
+        self.client = HttpClient(base_url, token=token, namespace=namespace, timeout=timeout)
         self.namespace = namespace
-        self.timeout = timeout
-        self.target = parse_target(base_url)
-        self.headers = http_wire.headers(token, namespace)
-        self.token = token
         self._lock = threading.Lock()
         self._current: _Open | None = None
 
     def __repr__(self) -> str:
-        return f"HttpDispatch({self.base_url!r}, namespace={self.namespace!r})"
+        return f"HttpDispatch({self.client.url!r}, namespace={self.namespace!r})"
 
     @property
     def aio(self) -> AsyncHttp:
@@ -82,7 +75,7 @@ class HttpDispatch:
         state = self._state()
         item = http_wire.submit_item(
             queue,
-            self._payload("args", envelope, id, "the call's arguments"),
+            self.client.payload("args", envelope, id, "the call's arguments"),
             id=id,
             key=key,
             priority=priority,
@@ -98,26 +91,27 @@ class HttpDispatch:
     def cancel(self, inv_id: str) -> bool:
         """As `Dispatch.cancel`."""
         path = http_wire.path("v1", "producer", "invocations", inv_id, "cancel")
-        return bool(self.call("POST", path, {}, f"cancelling {inv_id}")["cancelled"])
+        return bool(self.client.call("POST", path, {}, f"cancelling {inv_id}")["cancelled"])
 
     def retry(self, inv_id: str, *, claim: int | None = None) -> str:
         """As `Dispatch.retry`."""
         path = http_wire.path("v1", "namespaces", self.namespace, "invocations", inv_id, "retry")
-        self.call("POST", path, {} if claim is None else {"claim": claim}, f"retrying {inv_id}")
+        self.client.call("POST", path, {} if claim is None else {"claim": claim}, f"retrying {inv_id}")
         self._state().watcher.submitted(inv_id)
         return inv_id
 
     def get(self, inv_id: str) -> dict[str, Any] | None:
         """The invocation's row, or None."""
         body = {"invocation_id": inv_id, "timeout_s": 0, "get": True}
-        row: dict[str, Any] | None = self.call("POST", http_wire.AWAIT, body, f"asking for {inv_id}").get("invocation")
+        answer = self.client.call("POST", http_wire.AWAIT, body, f"asking for {inv_id}")
+        row: dict[str, Any] | None = answer.get("invocation")
         return row
 
     def count(self, queue: str, state: str = "queued") -> int:
         """As `Dispatch.count`."""
         wanted = "killed" if state == "cancelled" else state
         path = http_wire.path("v1", "producer", "queues", queue, "count", state=wanted)
-        return int(self.call("GET", path, None, f"counting {queue}")["count"])
+        return int(self.client.call("GET", path, None, f"counting {queue}")["count"])
 
     def result(self, inv_id: str, *, timeout: float | None = 30.0, poll: float = 0.02) -> bytes:
         """As `Dispatch.result`: all waiting threads of a process share one long poll."""
@@ -126,7 +120,9 @@ class HttpDispatch:
         if answer is None:
             if watcher.trouble is not None:
                 raise outcomes.still(inv_id, "unknown", timeout, watcher.trouble)
-            now = self.call("POST", http_wire.AWAIT, {"invocation_id": inv_id, "timeout_s": 0}, f"awaiting {inv_id}")
+            now = self.client.call(
+                "POST", http_wire.AWAIT, {"invocation_id": inv_id, "timeout_s": 0}, f"awaiting {inv_id}"
+            )
             if now["state"] == "pending":
                 raise outcomes.still(inv_id, str(now.get("row_state")), timeout)
             answer = now
@@ -150,7 +146,7 @@ class HttpDispatch:
                 return None
             session.begin(work.id)
             self._state().guard.hold(session)
-        return self.claimed(work)
+        return self.client.claimed(work)
 
     def ack(
         self,
@@ -163,7 +159,7 @@ class HttpDispatch:
     ) -> None:
         """As `Dispatch.ack`."""
         number = self._held_claim(inv_id, worker_id, claim)
-        body = {"state": "succeeded", **self._payload("result", result or b"", inv_id, "the result")}
+        body = {"state": "succeeded", **self.client.payload("result", result or b"", inv_id, "the result")}
         if last_seq is not None:
             body["last_seq"] = last_seq
         self._settle(inv_id, worker_id, number, body)
@@ -193,18 +189,18 @@ class HttpDispatch:
         del poll_s  # a long poll waits at the server
         session = Session(worker)
         session.aim(queue, kind, temperature)
-        return SessionSource(self, session, self._state().guard, retries=retries, once=once)
+        return SessionSource(self.client, session, self._state().guard, retries=retries, once=once)
 
     def exchange(
         self, session: Session, *, capacity: int, timeout_s: float, patience_s: float | None = None
     ) -> dict[str, Any]:
         """One poll of a session, sent again (under a new number) until it is answered. Raises DispatchError."""
-        deadline = time.monotonic() + (self.timeout if patience_s is None else patience_s)
+        deadline = time.monotonic() + (self.client.timeout if patience_s is None else patience_s)
         waits = patience()
         while True:
             body = session.request(capacity=capacity, timeout_s=timeout_s)
             try:
-                answer = self._once("POST", http_wire.POLL, body, f"polling {session.queue}", timeout_s)
+                answer = self.client.once("POST", http_wire.POLL, body, f"polling {session.queue}", timeout_s)
             except Refusal as exc:
                 if exc.status != 409 or exc.body.get("error") != "superseded":
                     raise
@@ -225,7 +221,7 @@ class HttpDispatch:
         """As `Dispatch.journal_append`."""
         number = claim if claim is not None else self._any_claim(inv_id)
         body = {"invocation_id": inv_id, "seq": seq, "bytes": frame_bytes, "final": final, "claim": number}
-        return int(self.call("POST", http_wire.CHUNK, body, f"posting to {inv_id}")["seq"])
+        return int(self.client.call("POST", http_wire.CHUNK, body, f"posting to {inv_id}")["seq"])
 
     def journal_read(
         self, inv_id: str, *, since: int = -1, timeout: float | None = 30.0, poll: float = 0.02
@@ -241,12 +237,12 @@ class HttpDispatch:
     def journal_trim(self, inv_id: str, *, keep_last: int = 0) -> int:
         """As `Dispatch.journal_trim`."""
         path = http_wire.path("v1", "producer", "invocations", inv_id, "trim")
-        return int(self.call("POST", path, {"keep_last": keep_last}, f"trimming {inv_id}")["trimmed"])
+        return int(self.client.call("POST", path, {"keep_last": keep_last}, f"trimming {inv_id}")["trimmed"])
 
     def topic_post(self, queue: str, name: str, body: bytes, *, final: bool = False) -> int:
         """As `Dispatch.topic_post`."""
         path = http_wire.path("v1", "producer", "queues", queue, "topics", name)
-        return int(self.call("POST", path, {"bytes": body, "final": final}, f"posting to topic {name}")["seq"])
+        return int(self.client.call("POST", path, {"bytes": body, "final": final}, f"posting to topic {name}")["seq"])
 
     def topic_read(
         self, queue: str, name: str, *, since: int = -1, timeout: float | None = 5.0
@@ -269,93 +265,16 @@ class HttpDispatch:
         if state is not None and state.pid == os.getpid():
             state.close()
 
-    # -- calls
-
-    def call(self, method: str, path: str, body: Mapping[str, Any] | None, what: str) -> dict[str, Any]:
-        """One verb, sent again until it is answered or `timeout` is over. Raises Refusal and DispatchError."""
-        deadline = time.monotonic() + self.timeout
-        waits = patience()
-        while True:
-            try:
-                return self._once(method, path, body, what, 0.0)
-            except ProtocolViolation as exc:
-                raise DispatchError(f"{what} failed: {exc}") from exc
-            except NetError as exc:
-                left = deadline - time.monotonic()
-                if left <= 0:
-                    raise DispatchError(f"{what} failed: {exc}") from exc
-                time.sleep(min(left, next(waits)))
-
-    def ask(self, body: dict[str, Any], wait_s: float) -> Mapping[str, Any]:
-        """One await request. Raises NetError for who will try again."""
-        return self._once("POST", http_wire.AWAIT, body, "waiting for results", wait_s)
-
-    def _once(self, method: str, path: str, body: Mapping[str, Any] | None, what: str, wait_s: float) -> dict[str, Any]:
-        pool = self._state().pool
-        data = None if body is None else http_wire.pack(body)
-        answer = pool.request(method, path, headers=self.headers, body=data, timeout=wait_s + SLACK_S + self.timeout)
-        return http_wire.unpack(answer.status, answer.body, what)
-
-    def _payload(self, kind: str, data: bytes, inv_id: str, what: str) -> dict[str, Any]:
-        """`{args_blob: data}`, or `{args_ref: …}` once the bytes are in the blob store."""
-        refused = http_wire.too_large(len(data), what)
-        if refused is not None:
-            raise refused
-        if not http_wire.travels_beside(len(data)):
-            return {f"{kind}_blob": data}
-        digest = hashlib.sha256(data).hexdigest()
-        asked = {"op": "put", "size": len(data), "jobId": inv_id, "kind": kind, "sha256": digest}
-        path = http_wire.path("v1", "namespaces", self.namespace, "payloads", "presign")
-        signed = self.call("POST", path, asked, f"uploading {what}")
-        self._transfer("PUT", str(signed["url"]), data, f"uploading {what}")
-        return {f"{kind}_ref": {"key": signed["key"], "size": len(data), "sha256": digest}}
-
-    def _transfer(self, method: str, url: str, data: bytes | None, what: str) -> bytes:
-        size = 0 if data is None else len(data)
-        try:
-            answer = self._state().pool.request(
-                method,
-                url,
-                headers=[("Content-Type", "application/octet-stream")],
-                body=data,
-                timeout=max(self.timeout, size / 1e6) + SLACK_S,
-                max_body=MAX_PAYLOAD_BYTES + 1,
-            )
-        except NetError as exc:
-            raise DispatchError(f"{what} failed: {exc}") from exc
-        if answer.status not in (200, 201, 204):
-            http_wire.unpack(answer.status, answer.body, what)
-        return answer.body
+    # -- inside
 
     def _result_of(self, answer: Mapping[str, Any]) -> bytes:
         reference = answer.get("result_ref")
-        return self.fetch(reference, "the result") if reference else answer.get("result_blob") or b""
-
-    def fetch(self, reference: Mapping[str, Any], what: str) -> bytes:
-        """The bytes of a payload that travelled beside. Raises DispatchError when they are not what was stored."""
-        data = self._transfer("GET", str(reference["url"]), None, f"fetching {what}")
-        if hashlib.sha256(data).hexdigest() != reference["sha256"]:
-            raise DispatchError(f"{what} arrived damaged; ask again, and look at the server's disk if it stays so")
-        return data
-
-    def claimed(self, work: Any) -> Claimed:
-        """A run command as the documented `Claimed`, its arguments fetched."""
-        body = work.body
-        reference = body.get("payload_ref")
-        return Claimed(
-            id=work.id,
-            envelope=self.fetch(reference, "the arguments") if reference else body.get("args_blob") or b"",
-            attempt=int(body.get("attempt") or 1),
-            queue=str(body.get("queue") or ""),
-            claim=work.claim,
-            first_seq=int(body.get("first_seq") or 0),
-            timeout_s=(body.get("run_config") or {}).get("timeout_s"),
-        )
+        return self.client.fetch(reference, "the result") if reference else answer.get("result_blob") or b""
 
     def _settle(self, inv_id: str, worker_id: str, claim: int, body: dict[str, Any]) -> None:
         request = {"invocation_id": inv_id, "claim": claim, "worker_id": worker_id, **body}
         try:
-            answer = self.call("POST", http_wire.ACK, request, f"settling {inv_id}")
+            answer = self.client.call("POST", http_wire.ACK, request, f"settling {inv_id}")
         except Refusal as exc:
             if exc.body.get("error") == "gap":
                 raise DispatchError(
@@ -394,7 +313,7 @@ class HttpDispatch:
         while True:
             left = None if timeout is None else max(0.05, deadline - time.monotonic())
             try:
-                stream = self._state().pool.stream("GET", path(since), headers=self.headers, timeout=left)
+                stream = self.client.pool.stream("GET", path(since), headers=self.client.headers, timeout=left)
                 with stream:
                     if stream.status != 200:
                         http_wire.unpack(stream.status, stream.read(), f"reading {what}")
@@ -428,20 +347,20 @@ class HttpDispatch:
             return state
         with self._lock:
             if self._current is None or self._current.pid != os.getpid():
-                self._current = _Open(self)
+                self._current = _Open(self.client)
             return self._current
 
 
 class _Open:
     """What one process has open."""
 
-    def __init__(self, plane: HttpDispatch) -> None:
+    def __init__(self, client: HttpClient) -> None:
         self.pid = os.getpid()
-        self.pool = BlockingPool(plane.target)
-        self.watcher = Watcher(plane.ask)
-        self.submitter = Submitter(lambda body: plane.call("POST", http_wire.SUBMIT, body, "submitting"), self.watcher)
-        self.guard = Guard(plane.base_url, plane.token, plane.namespace)
-        self.aio = AsyncHttp(plane)
+        self._client = client
+        self.watcher = Watcher(client.ask)
+        self.submitter = Submitter(lambda body: client.call("POST", http_wire.SUBMIT, body, "submitting"), self.watcher)
+        self.guard = Guard(client.url, client.token, client.namespace)
+        self.aio = AsyncHttp(client)
         self._sessions: dict[str, Session] = {}
         self._lock = threading.Lock()
 
@@ -459,7 +378,7 @@ class _Open:
 
     def close(self) -> None:
         self.guard.close()
-        self.pool.close()
+        self._client.pool.close()
 
 
 def _after(timeout: float | None) -> float:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lakeshore.net.blocking import BlockingConnection
 from lakeshore.net.errors import NetError
@@ -18,20 +18,17 @@ from . import http_wire
 from .errors import DispatchError
 from .frame_sender import FrameSender
 from .guard import Guard
+from .http_client import SLACK_S, HttpClient
 from .http_wire import Refusal
 from .session import Session
 from .slate import Slate
 from .sources import Ending, FrameSink, Work
 from .watcher import patience
 
-if TYPE_CHECKING:
-    from .http_dispatch import HttpDispatch
-
 log = logging.getLogger(__name__)
 
 FLUSH_S = 0.002
 LONG_POLL_S = 20.0
-SLACK_S = 10.0
 FAREWELL_S = 5.0
 
 
@@ -40,10 +37,10 @@ class SessionSource:
 
     local = False
 
-    def __init__(self, plane: HttpDispatch, session: Session, guard: Guard, *, retries: int, once: bool) -> None:
-        self._plane, self._session, self._guard = plane, session, guard
+    def __init__(self, client: HttpClient, session: Session, guard: Guard, *, retries: int, once: bool) -> None:
+        self._client, self._session, self._guard = client, session, guard
         self._retries, self._once = retries, once
-        self._connection = BlockingConnection(plane.target)
+        self._connection = BlockingConnection(client.target)
         self._slate = Slate.create()
         self._batch = 0
         self._draining = False
@@ -58,7 +55,7 @@ class SessionSource:
                 self._poll(0.0)
             entry = self._take()
             if entry is not None:
-                return self._plane.claimed(entry)
+                return self._client.claimed(entry)
             if self._draining or session.fenced:
                 return None
             left = deadline - time.monotonic()
@@ -79,7 +76,7 @@ class SessionSource:
         said: dict[str, Any] = {"state": ending.outcome}
         if ending.outcome == "succeeded":
             try:
-                said |= self._plane._payload("result", ending.result, work.id, "the result")
+                said |= self._client.payload("result", ending.result, work.id, "the result")
             except DispatchError as exc:
                 said = {"state": "failed", "error": {"type": "DispatchError", "message": str(exc)}, "retry": False}
         else:
@@ -91,7 +88,7 @@ class SessionSource:
                 log.warning("the ending of %s is not wanted any more: its claim was lost", work.id)
 
     def sink(self, work: Work) -> FrameSink:
-        return FrameSender(self._plane, work)
+        return FrameSender(self._client, work)
 
     def drain(self) -> None:
         """Take no more jobs. May be called from a signal handler: a poll that waits ends at once."""
@@ -136,7 +133,7 @@ class SessionSource:
             answer = self._connection.request(
                 "POST",
                 http_wire.POLL,
-                headers=self._plane.headers,
+                headers=self._client.headers,
                 body=http_wire.pack(body),
                 timeout=timeout_s + SLACK_S,
                 retry_stale=False,

@@ -1,6 +1,6 @@
 """The worker loop: take a job, run its body, tell the plane how it ended, until stopped.
 
-`run_worker` is for programs and tests, `arun_worker` for asyncio and trio, `Worker` for the worker process. Where jobs
+`run_worker` is for programs and tests, `Worker` for the worker process and for `worker_async`. Where jobs
 come from is a source's affair: an HTTP plane brings one that prefetches and batches, every other plane is driven by its
 verbs.
 
@@ -27,7 +27,7 @@ from .jobs import worker_name
 from .sources import PlaneSource, Source, Work
 from .transport import check_policy
 
-__all__ = ["Worker", "arun_worker", "run_worker"]
+__all__ = ["Worker", "run_worker"]
 
 log = logging.getLogger(__name__)
 
@@ -74,17 +74,6 @@ def run_worker(
         wait=wait,
     )
     return worker.run()
-
-
-async def arun_worker(q: Any, **options: Any) -> int:
-    """`run_worker` on asyncio or trio, in a thread of its own; takes the same options.
-
-    Cancelling it drains: the running job finishes first, then the cancellation goes on. A second one, on asyncio, stops
-    the running body and gives its job back.
-    """
-    from . import worker_async  # at its wall: a blocking worker needs no event loop
-
-    return await worker_async.run(Worker(q, **options))
 
 
 class Worker:

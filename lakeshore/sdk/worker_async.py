@@ -7,14 +7,20 @@ import contextvars
 import sys
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from .worker import Worker
+from .worker import Worker
+
+__all__ = ["arun_worker"]
 
 
-async def run(worker: Worker) -> int:
-    """Run `worker` in a thread until it ends; cancelled, drain it and wait for the running job."""
+async def arun_worker(q: Any, **options: Any) -> int:
+    """`run_worker` on asyncio or trio, in a thread of its own; takes the same options.
+
+    Cancelling it drains: the running job finishes first, then the cancellation goes on. A second one, on asyncio, stops
+    the running body and gives its job back.
+    """
+    worker = Worker(q, **options)
     outcome: list[tuple[int, BaseException | None]] = []
     trio = sys.modules.get("trio")
     wait = _trio if trio is not None and trio.lowlevel.in_trio_run() else _asyncio

@@ -115,7 +115,7 @@ class HttpHarness:
             "held": pairs,
             "capacity": 0,
         }
-        plane.call("POST", POLL, body, "listing what is held")
+        plane.client.call("POST", POLL, body, "listing what is held")
 
     def _handle(self, ns: str, *, other: bool) -> HttpDispatch:
         if (ns, other) not in self._handles:

@@ -21,7 +21,8 @@ from lakeshore.sdk.dispatch import Dispatch
 from lakeshore.sdk.errors import InvocationFailed
 from lakeshore.sdk.functions import Thunk, udf
 from lakeshore.sdk.queues import Queue, SyncQueue
-from lakeshore.sdk.worker import arun_worker, run_worker
+from lakeshore.sdk.worker import run_worker
+from lakeshore.sdk.worker_async import arun_worker
 
 
 @pytest.fixture(params=["memory", "file"])

@@ -1,0 +1,116 @@
+"""One control plane, blocking: a request, a verb that is sent until it is answered, payloads that travel beside.
+
+Every verb may be sent twice: ids and claims make it the same verb. Safe in threads and after a fork.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from lakeshore.net.blocking import BlockingPool
+from lakeshore.net.errors import NetError, ProtocolViolation
+from lakeshore.net.target import parse_target
+from lakeshore.wire.messages import MAX_PAYLOAD_BYTES
+
+from . import http_wire
+from .dispatch import Claimed
+from .errors import DispatchError
+from .session import Entry
+from .watcher import patience
+
+SLACK_S = 10.0
+"""How much longer than asked an answer to a long poll may take."""
+
+
+class HttpClient:
+    """`timeout` is how long, in seconds, a verb keeps trying to reach the server."""
+
+    def __init__(self, base_url: str, *, token: str | None, namespace: str, timeout: float) -> None:
+        self.url = base_url.rstrip("/")
+        self.token = token
+        self.namespace = namespace
+        self.timeout = timeout
+        self.target = parse_target(base_url)
+        self.headers = http_wire.headers(token, namespace)
+        self.pool = BlockingPool(self.target)
+
+    def call(self, method: str, path: str, body: Mapping[str, Any] | None, what: str) -> dict[str, Any]:
+        """One verb, sent again until it is answered or `timeout` is over. Raises Refusal and DispatchError."""
+        deadline = time.monotonic() + self.timeout
+        waits = patience()
+        while True:
+            try:
+                return self.once(method, path, body, what, 0.0)
+            except ProtocolViolation as exc:
+                raise DispatchError(f"{what} failed: {exc}") from exc
+            except NetError as exc:
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    raise DispatchError(f"{what} failed: {exc}") from exc
+                time.sleep(min(left, next(waits)))
+
+    def ask(self, body: dict[str, Any], wait_s: float) -> Mapping[str, Any]:
+        """One await request. Raises NetError for who will try again."""
+        return self.once("POST", http_wire.AWAIT, body, "waiting for results", wait_s)
+
+    def once(self, method: str, path: str, body: Mapping[str, Any] | None, what: str, wait_s: float) -> dict[str, Any]:
+        """One request. Raises Refusal and NetError."""
+        data = None if body is None else http_wire.pack(body)
+        allowed = wait_s + SLACK_S + self.timeout
+        answer = self.pool.request(method, path, headers=self.headers, body=data, timeout=allowed)
+        return http_wire.unpack(answer.status, answer.body, what)
+
+    def payload(self, kind: str, data: bytes, inv_id: str, what: str) -> dict[str, Any]:
+        """`{args_blob: data}`, or `{args_ref: …}` once the bytes are in the blob store."""
+        refused = http_wire.too_large(len(data), what)
+        if refused is not None:
+            raise refused
+        if not http_wire.travels_beside(len(data)):
+            return {f"{kind}_blob": data}
+        digest = hashlib.sha256(data).hexdigest()
+        asked = {"op": "put", "size": len(data), "jobId": inv_id, "kind": kind, "sha256": digest}
+        path = http_wire.path("v1", "namespaces", self.namespace, "payloads", "presign")
+        signed = self.call("POST", path, asked, f"uploading {what}")
+        self._transfer("PUT", str(signed["url"]), data, f"uploading {what}")
+        return {f"{kind}_ref": {"key": signed["key"], "size": len(data), "sha256": digest}}
+
+    def _transfer(self, method: str, url: str, data: bytes | None, what: str) -> bytes:
+        size = 0 if data is None else len(data)
+        try:
+            answer = self.pool.request(
+                method,
+                url,
+                headers=[("Content-Type", "application/octet-stream")],
+                body=data,
+                timeout=max(self.timeout, size / 1e6) + SLACK_S,
+                max_body=MAX_PAYLOAD_BYTES + 1,
+            )
+        except NetError as exc:
+            raise DispatchError(f"{what} failed: {exc}") from exc
+        if answer.status not in (200, 201, 204):
+            http_wire.unpack(answer.status, answer.body, what)
+        return answer.body
+
+    def fetch(self, reference: Mapping[str, Any], what: str) -> bytes:
+        """The bytes of a payload that travelled beside. Raises DispatchError when they are not what was stored."""
+        data = self._transfer("GET", str(reference["url"]), None, f"fetching {what}")
+        if hashlib.sha256(data).hexdigest() != reference["sha256"]:
+            raise DispatchError(f"{what} arrived damaged; ask again, and look at the server's disk if it stays so")
+        return data
+
+    def claimed(self, work: Entry) -> Claimed:
+        """A run command as the documented `Claimed`, its arguments fetched."""
+        body = work.body
+        reference = body.get("payload_ref")
+        return Claimed(
+            id=work.id,
+            envelope=self.fetch(reference, "the arguments") if reference else body.get("args_blob") or b"",
+            attempt=int(body.get("attempt") or 1),
+            queue=str(body.get("queue") or ""),
+            claim=work.claim,
+            first_seq=int(body.get("first_seq") or 0),
+            timeout_s=(body.get("run_config") or {}).get("timeout_s"),
+        )
