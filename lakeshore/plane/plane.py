@@ -7,6 +7,7 @@ answered before COMMIT has returned.
 
 from __future__ import annotations
 
+import logging
 import os
 import sqlite3
 import time
@@ -20,6 +21,8 @@ from .database import Durability, connect
 from .journal import Journal
 from .locks import try_lock
 from .transaction import Transaction
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 Verb = Callable[[Transaction], Any]
@@ -64,6 +67,11 @@ class Plane:
         except (sqlite3.Error, OSError) as exc:
             if len(verbs) == 1:
                 return [_translate(exc)]
+        except Exception as exc:
+            # A verb that breaks may have written: nothing of this batch stands, and the others run without it.
+            if len(verbs) == 1:
+                log.exception("a verb of the plane broke")
+                return [exc]
         return [self.batch((verb,))[0] for verb in verbs]
 
     def checkpoint_if_large(self, lock: Path, *, over_bytes: int = 4 * 1024 * 1024) -> None:

@@ -21,7 +21,7 @@ from .guard import Guard
 from .http_client import SLACK_S, HttpClient
 from .http_wire import Refusal
 from .session import Session
-from .slate import Slate
+from .slate import LONG_S, Slate
 from .sources import Ending, FrameSink, Work
 from .watcher import patience
 
@@ -41,9 +41,12 @@ class SessionSource:
         self._client, self._session, self._guard = client, session, guard
         self._retries, self._once = retries, once
         self._connection = BlockingConnection(client.target)
-        self._slate = Slate.create()
+        self._slate: Slate | None = None
         self._batch = 0
         self._draining = False
+        self._began_at = 0.0
+        self._long = False
+        """Whether the last job was long: then nothing is taken that would have to wait behind the next."""
         self._said_at = time.monotonic()
         self._waits = patience()
 
@@ -53,9 +56,9 @@ class SessionSource:
             session = self._session
             if session.unsaid and session.ready and time.monotonic() - self._said_at > FLUSH_S:
                 self._poll(0.0)
-            entry = self._take()
-            if entry is not None:
-                return self._client.claimed(entry)
+            work = self._next_ready()
+            if work is not None:
+                return work
             if self._draining or session.fenced:
                 return None
             left = deadline - time.monotonic()
@@ -64,7 +67,19 @@ class SessionSource:
             if not session.ready and time.monotonic() >= deadline:
                 return None
 
+    def _next_ready(self) -> Work | None:
+        while (entry := self._take()) is not None:
+            try:
+                return self._client.claimed(entry)
+            except DispatchError as exc:  # its arguments cannot be had: that is this job's failure, not the worker's
+                error = {"type": "DispatchError", "message": str(exc)}
+                with self._session.lock:
+                    self._session.begin(entry.id)
+                    self._session.end(entry.id, entry.claim, {"state": "failed", "error": error, "retry": True})
+        return None
+
     def begin(self, work: Work, stop: Callable[[str], None]) -> None:
+        self._began_at = time.monotonic()
         with self._session.lock:
             if self._session.claim_of(work.id) == work.claim:
                 self._session.begin(work.id, stop)
@@ -72,7 +87,9 @@ class SessionSource:
         stop("lost")
 
     def end(self, work: Work, ending: Ending) -> None:
-        self._slate.idle()
+        if self._slate is not None:
+            self._slate.idle()
+        self._long = time.monotonic() - self._began_at > LONG_S
         said: dict[str, Any] = {"state": ending.outcome}
         if ending.outcome == "succeeded":
             try:
@@ -109,13 +126,15 @@ class SessionSource:
         finally:
             self._guard.release(session)
             self._connection.close()
-            self._slate.close()
+            if self._slate is not None:
+                self._slate.close()
 
     def _take(self) -> Any:
         with self._session.lock:
             entry = self._session.take()
             if entry is None:
                 return None
+            assert self._slate is not None, "a poll that brings work brings a slate"
             if not self._slate.begin():
                 self._session.held.pop(entry.id, None)
                 self._session.give_back()
@@ -125,7 +144,7 @@ class SessionSource:
     def _poll(self, timeout_s: float, *, capacity: int | None = None) -> None:
         session = self._session
         if capacity is None:
-            room = 1 if self._once else MAX_PREFETCH
+            room = 1 if self._once or self._long else MAX_PREFETCH
             capacity = 0 if self._draining else max(0, room - len(session.ready))
         with session.lock:
             body = session.request(capacity=capacity, timeout_s=timeout_s)
@@ -160,5 +179,8 @@ class SessionSource:
         with session.lock:
             session.read(read)
             self._batch += 1
-            self._slate.new_batch(self._batch)
+            if self._slate is None and session.ready:
+                self._slate = Slate.create()
+            if self._slate is not None:
+                self._slate.new_batch(self._batch)
             self._guard.hold(session, slate=self._slate, batch=self._batch)

@@ -7,6 +7,7 @@ batch, begun, since (monotonic ns, 0 when idle), revoked batch.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import mmap
 import os
@@ -14,6 +15,8 @@ import struct
 import tempfile
 import time
 
+LONG_S = 0.03
+"""A job that runs longer than this is long: what waits behind it goes back."""
 _FORM = struct.Struct("<QQQQ")
 
 
@@ -78,6 +81,8 @@ class Slate:
         return bool(current == batch and revoked != batch and since and now - since > longer_than_s * 1e9)
 
     def close(self) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self.path)  # nobody attached to it
         self._map.close()
         os.close(self._fd)
 

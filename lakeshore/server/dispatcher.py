@@ -40,6 +40,7 @@ from ..plane.transaction import Transaction
 from .leases import Leases
 from .parking import Parked, Parking
 from .results import Results
+from .sessions import SessionBook
 from .space import DiskReserve
 from .waiters import Parker, Waiters
 from .writer import Verb, Writer
@@ -86,8 +87,7 @@ class Dispatcher:
         self._reader = connect_reader(plane.path)
         self.reserve = DiskReserve(plane.path, reserve_bytes)
         self.results = Results(self.rows, self.waiters)
-        self._newest: dict[tuple[str, str, str], int] = {}
-        self._known: set[tuple[str, str, str]] = set()
+        self.sessions = SessionBook()
         self._fresh: dict[tuple[str, str], int] = {}
         """Queues that got rows since the last batch, and how many: hints for whom to wake."""
 
@@ -139,9 +139,8 @@ class Dispatcher:
     async def poll(self, request: Poll, *, timeout_s: float, parker: Parker) -> PollAnswer:
         """Handle one poll of a session; park it while there is nothing to say. Raises Superseded."""
         key = (request.ns, request.worker, request.session)
-        if request.n <= self._newest.get(key, 0):
+        if self.sessions.overtaken(*key, request.n, trio.current_time()):
             raise Superseded(f"poll {request.n} of session {request.session} was overtaken")
-        self._newest[key] = request.n
         older = self.parking.of_session(key)
         if older is not None:
             self.parking.leave(older)
@@ -179,7 +178,7 @@ class Dispatcher:
 
     def _nothing_to_do(self, request: Poll, key: tuple[str, str, str]) -> bool:
         """An idle poll touches no SQL: a known session that holds nothing, and queues without a queued row."""
-        if request.held or request.reports or self.leases.held_by(*key) or key not in self._known:
+        if request.held or request.reports or self.leases.held_by(*key) or not self.sessions.is_newest(*key):
             return False
         wish = request.wish
         if wish is None:
@@ -196,7 +195,7 @@ class Dispatcher:
         """Right after the commit of a poll: keep the books, then park it if there is nothing to say."""
         request, now = parked.poll, trio.current_time()
         if not answer.fenced:
-            self._known.add(parked.session)
+            self._registered(request.ns, request.worker, request.session, request.n)
         for pair in request.held:
             self.leases.renew(pair.id, pair.claim, now)
         for report, settled in zip(request.reports, answer.settled, strict=True):
@@ -248,6 +247,8 @@ class Dispatcher:
             return polls.adopt(tx, ns, worker, session, adopted)
 
         def committed(lost: list[tuple[str, int]]) -> None:
+            self._registered(ns, worker, session, 0)
+            self.sessions.forget(ns, worker)  # its first poll is for the plane to number
             for id_, claim in adopted:
                 if (id_, claim) not in lost:
                     self.leases.rehome(id_, claim, session)
@@ -381,6 +382,7 @@ class Dispatcher:
                 self._tell_holder(lease.id)
                 self._ended(lease.ns, lease.id)
             self.waiters.forget_idle(trio.current_time())
+            self.sessions.forget_idle(trio.current_time())
 
     async def _lose(self, ns: str, id_: str, claim: int) -> None:
         def verb(tx: Transaction) -> str | None:
@@ -476,6 +478,14 @@ class Dispatcher:
         if any(self.parking.waiting_for(ns, queue) and self._queued(ns, queue) for ns, queue in fresh):
             self._fresh = {key: n for key, n in fresh.items() if self.parking.waiting_for(*key)}
             self.writer.nudge()
+
+    def _registered(self, ns: str, worker: str, session: str, n: int) -> None:
+        """A session is the worker's newest: a poll that an older one has parked learns that it is fenced."""
+        replaced = self.sessions.registered(ns, worker, session, n, trio.current_time())
+        parked = None if replaced is None else self.parking.of_session((ns, worker, replaced))
+        if parked is not None:
+            self.parking.leave(parked)
+            parked.deliver(PollAnswer(fenced=True, settled=parked.settled))
 
     def _note_claims(self, runs: Sequence[Claimed], worker: str, session: str, now: float) -> None:
         for run in runs:

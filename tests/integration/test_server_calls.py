@@ -374,3 +374,27 @@ def test_metrics_count_invocations_by_state_and_show_the_plane(server: Served) -
     assert 'lakeshore_invocations{namespace="default",state="queued"}' in text
     for name in ("parked_polls", "damaged_frames_total", "commit_seconds_average", "http_connections"):
         assert f"\nlakeshore_{name} " in text
+
+
+@pytest.mark.inventory("K-15", "K-9")
+def test_a_parked_poll_of_a_session_that_is_replaced_learns_it_and_gets_no_work(server: Served) -> None:
+    queue, worker = f"q-{new_id()}", f"w-{new_id()}"
+
+    def poll(session: str, n: int, timeout_s: float) -> Any:
+        body = {"worker_id": worker, "queue": queue, "timeout_s": timeout_s, "session": session, "n": n, "capacity": 1}
+        return server.post("/v1/daemon/poll", body).body
+
+    assert poll("01A", 1, 0)["commands"] == []
+    told: list[Any] = []
+    parked = threading.Thread(target=lambda: told.append(poll("01A", 2, 20)))
+    parked.start()
+    while "lakeshore_parked_polls 1" not in server.get("/metrics").raw.decode():
+        assert parked.is_alive()
+    assert poll("01B", 1, 0)["commands"] == []
+    parked.join(10)
+    assert told[0]["status"] == 410
+    assert (
+        server.post("/v1/producer/submit", {"invocation_id": new_id(), "queue": queue, "args_blob": b""}).status == 200
+    )
+    assert poll("01A", 3, 0)["commands"] == []
+    assert [command["kind"] for command in poll("01B", 2, 0)["commands"]] == ["run"]

@@ -9,27 +9,32 @@ from __future__ import annotations
 
 import logging
 import os
+import random
 import select
 import signal
 import sys
+import threading
 import time
 from dataclasses import dataclass, field
 from typing import Any
 
 import msgpack
 
+from lakeshore.net.backoff import full_jitter
 from lakeshore.net.blocking import BlockingConnection
 from lakeshore.net.errors import NetError
 from lakeshore.net.target import parse_target
 
 from ..http_wire import POLL, Refusal, headers, pack, unpack
-from ..slate import Slate
+from ..slate import LONG_S, Slate
 
 log = logging.getLogger(__name__)
 
-LONG_S = 0.03
-"""A job that runs longer than this is long: what waits behind it goes back."""
 LOOK_S = 0.015
+QUIET_S = 0.25
+"""A worker that has been silent for so long is busy: its guardian polls in its place."""
+HOLD_S = 15.0
+CANCEL_PAUSE_S = 0.5
 LAST_WORDS_S = 5.0
 
 
@@ -46,7 +51,8 @@ class Ward:
     ready: list[list[Any]] = field(default_factory=list)
     batch: int = 0
     slate: Slate | None = None
-    renewed_at: float = 0.0
+    heard_at: float = 0.0
+    busy: threading.Thread | None = None
 
     def update(self, message: dict[str, Any], now: float) -> None:
         """The worker has spoken: it renewed by itself just now."""
@@ -54,7 +60,7 @@ class Ward:
             setattr(self, name, message[name])
         if message.get("slate"):
             self.slate = Slate.attach(message["slate"])
-        self.renewed_at = now
+        self.heard_at = now
 
     def started(self) -> list[list[Any]]:
         """Pairs whose bodies have begun, ended ones that nobody has heard of included."""
@@ -72,10 +78,14 @@ class Ward:
 
 
 class Guardian:
-    """The loop over what the worker says, the clock, and the worker's death."""
+    """The loop over what the worker says, the clock, and the worker's death.
+
+    While a worker is busy a thread per ward holds a poll open in its place, so that a cancel is heard at once.
+    """
 
     def __init__(self, plane: dict[str, Any]) -> None:
-        self._connection = BlockingConnection(parse_target(plane["url"]))
+        self._target = parse_target(plane["url"])
+        self._lock = threading.Lock()
         self._headers = headers(plane["token"], plane["namespace"])
         self._pid = int(plane["pid"])
         self._wards: dict[str, Ward] = {}
@@ -107,81 +117,113 @@ class Guardian:
         wards = self._wards.values()
         if any(ward.ready and ward.slate is not None for ward in wards):
             return LOOK_S
-        if any(ward.ready or ward.begun for ward in wards):
-            return 1.0
+        if any((ward.ready or ward.begun) and ward.busy is None for ward in wards):
+            return QUIET_S
         return 3600.0 if self._pidfd >= 0 else 1.0
 
     def _hear(self, message: dict[str, Any], now: float) -> None:
-        if message.get("bye"):
-            self._wards.pop(message["session"], None)
-            return
-        ward = self._wards.setdefault(message["session"], Ward(message["session"]))
-        ward.update(message, now)
+        with self._lock:
+            if message.get("bye"):
+                self._wards.pop(message["session"], None)
+                return
+            ward = self._wards.setdefault(message["session"], Ward(message["session"]))
+            ward.update(message, now)
 
     def _look_after(self, ward: Ward, now: float) -> None:
+        revoked = False
         if ward.ready and ward.slate is not None:
             begun = ward.slate.revoke_if_long(ward.batch, longer_than_s=LONG_S)
             if begun is not None:
-                ward.begun = [*ward.begun, *ward.ready[:begun]]
-                ward.ready = []
-                ward.batch = -1
-                self._renew(ward, now)
-                return
-        if (ward.begun or ward.ready) and now - ward.renewed_at > ward.lease_s / 4:
-            self._renew(ward, now)
+                with self._lock:
+                    ward.begun = [*ward.begun, *ward.ready[:begun]]
+                    ward.ready = []
+                    ward.batch = -1
+                revoked = True
+        quiet = (ward.begun or ward.ready) and now - ward.heard_at > QUIET_S
+        if (revoked or quiet) and ward.busy is None:
+            ward.busy = threading.Thread(target=self._stand_in, args=(ward,), daemon=True)
+            ward.busy.start()
 
-    def _renew(self, ward: Ward, now: float) -> None:
-        ward.renewed_at = now
-        try:
-            answer = self._tell(ward, ward.pairs())
-        except (NetError, Refusal) as exc:
-            log.info("renewing %s: %s", ward.session, exc)
-            ward.renewed_at = now - ward.lease_s / 4 + 1.0
-            return
+    def _stand_in(self, ward: Ward) -> None:
+        """Poll for a busy worker until it speaks again."""
+        waits = full_jitter(random.random, base=0.1, cap=2.0)
+        with BlockingConnection(self._target) as connection:
+            while True:
+                heard_at = ward.heard_at
+                if not (ward.begun or ward.ready) or ward.session not in self._wards:
+                    break
+                try:
+                    answer = self._tell(connection, ward, ward.pairs(), min(ward.lease_s / 4, HOLD_S))
+                except (NetError, Refusal) as exc:
+                    if ward.heard_at != heard_at:
+                        break
+                    log.info("standing in for %s: %s", ward.session, exc)
+                    time.sleep(next(waits))
+                    continue
+                waits = full_jitter(random.random, base=0.1, cap=2.0)
+                self._pass_on(ward, answer)
+                if ward.heard_at != heard_at:
+                    break
+        ward.busy = None
+
+    def _pass_on(self, ward: Ward, answer: dict[str, Any]) -> None:
         cancel = [c["body"] for c in answer.get("commands", ()) if c["kind"] == "cancel"]
         heard = {
             "session": ward.session,
             "lost": answer.get("lost") or [],
             "cancel": [[body["invocation_id"], body["claim"]] for body in cancel],
         }
-        if heard["lost"] or heard["cancel"]:
+        if not (heard["lost"] or heard["cancel"]):
+            return
+        gone = {tuple(pair) for pair in heard["lost"]}
+        with self._lock:
             os.write(1, msgpack.packb(heard))
-            gone = {tuple(pair) for pair in heard["lost"]}
             ward.begun = [pair for pair in ward.begun if tuple(pair) not in gone]
+        if cancel:
+            time.sleep(CANCEL_PAUSE_S)  # the plane says it at each poll until the body has ended
 
-    def _tell(self, ward: Ward, pairs: list[list[Any]]) -> dict[str, Any]:
-        ward.n += 1
+    def _tell(
+        self, connection: BlockingConnection, ward: Ward, pairs: list[list[Any]], hold_s: float
+    ) -> dict[str, Any]:
+        with self._lock:
+            ward.n += 1
+            n = ward.n
         body = {
             "worker_id": ward.worker,
             "queue": ward.queue,
-            "timeout_s": 0,
+            "timeout_s": hold_s,
             "cursor": None,
             "invocations": [],
             "session": ward.session,
-            "n": ward.n,
+            "n": n,
             "held": pairs,
             "capacity": 0,
         }
-        answer = self._connection.request("POST", POLL, headers=self._headers, body=pack(body), timeout=10.0)
+        answer = connection.request("POST", POLL, headers=self._headers, body=pack(body), timeout=hold_s + 10.0)
         return unpack(answer.status, answer.body, "renewing")
 
     def _last_words(self) -> None:
         """The worker is gone: what had begun is marked so, then nothing is listed, so that everything goes back."""
         deadline = time.monotonic() + LAST_WORDS_S
-        for ward in self._wards.values():
-            if not (ward.begun or ward.ready):
-                continue
-            started = [[id_, claim, True] for id_, claim in ward.started()]
-            for pairs in [started, []] if started else [[]]:
-                while time.monotonic() < deadline:
-                    try:
-                        self._tell(ward, pairs)
-                    except NetError:
-                        time.sleep(0.2)
-                        continue
-                    except Refusal as exc:
-                        log.info("last words of %s: %s", ward.session, exc)
-                    break
+        with BlockingConnection(self._target) as connection:
+            for ward in self._wards.values():
+                if not (ward.begun or ward.ready):
+                    continue
+                started = [[id_, claim, True] for id_, claim in ward.started()]
+                for pairs in [started, []] if started else [[]]:
+                    self._insist(connection, ward, pairs, deadline)
+
+    def _insist(self, connection: BlockingConnection, ward: Ward, pairs: list[list[Any]], deadline: float) -> None:
+        while time.monotonic() < deadline:
+            try:
+                self._tell(connection, ward, pairs, 0.0)
+            except NetError:
+                time.sleep(0.2)
+            except Refusal as exc:
+                log.info("last words of %s: %s", ward.session, exc)
+                return
+            else:
+                return
 
 
 def _pidfd(pid: int) -> int:

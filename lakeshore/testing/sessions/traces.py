@@ -1,6 +1,7 @@
 """The shortest traces that an explicit-state model of the contract finds when a rule is missing.
 
-Each case replays such a trace, and asserts the outcome that the rule brings about: polls may arrive late, twice, or never.
+Each case replays such a trace, and asserts the outcome that the rule brings about: polls may arrive late, twice or not
+at all.
 """
 
 from __future__ import annotations
