@@ -127,7 +127,7 @@ def test_a_held_await_is_answered_by_the_ack(server: Served) -> None:
 @pytest.mark.inventory("K-21")
 def test_a_watched_set_reports_each_id_once(server: Served) -> None:
     session, queue = new_id(), f"q-{new_id()}"
-    calls = [one(queue=queue) for _ in range(3)]
+    calls = [{**one(), "queue": queue} for _ in range(3)]
     done = server.post("/v1/producer/submit", {"invocations": calls, "watch": session}).body["results"]
     assert [result["status"] for result in done] == [200] * 3
     worker = new_id()
@@ -225,7 +225,7 @@ def test_a_topic_is_a_stream_with_seqs_of_the_server(server: Served) -> None:
 def test_counts_and_queues_are_told_to_producers(server: Served) -> None:
     queue = f"q-{new_id()}"
     for _ in range(3):
-        server.post("/v1/producer/submit", one(queue=queue))
+        server.post("/v1/producer/submit", {**one(), "queue": queue})
     assert server.get(f"/v1/producer/queues/{queue}/count").body == {"count": 3}
     assert server.get(f"/v1/producer/queues/{queue}/count?state=running").body == {"count": 0}
     assert server.get(f"/v1/producer/queues/{queue}/count?state=nope").status == 422
@@ -239,7 +239,7 @@ def test_a_listing_is_newest_first_and_filters(server: Served) -> None:
     queue, worker = f"q-{new_id()}", new_id()
     ids = []
     for _ in range(4):
-        call = one(queue=queue)
+        call = {**one(), "queue": queue}
         server.post("/v1/producer/submit", call)
         ids.append(call["invocation_id"])
     run = claim(server, queue, worker)
@@ -269,7 +269,7 @@ def test_delete_kills_what_is_queued_and_conflicts_with_what_has_ended(server: S
     assert (again.status, again.body["state"]) == (409, "killed")
     queue = f"q-{new_id()}"
     for _ in range(3):
-        server.post("/v1/producer/submit", one(queue=queue))
+        server.post("/v1/producer/submit", {**one(), "queue": queue})
     path = f"/v1/namespaces/default/invocations/bulk-cancel?queue={queue}"
     assert server.post(path, {}).body == {"cancelled": 3}
     assert server.call("POST", path).body == {"cancelled": 0}
@@ -335,7 +335,7 @@ def test_a_hello_names_the_worker_and_its_lanes_decide_what_it_drains(server: Se
     assert len(told["worker_id"]) == 24
     assert server.post("/v1/daemon/hello", hello).body["worker_id"] == told["worker_id"]
     for queue in (lane, other):
-        server.post("/v1/producer/submit", one(queue=queue))
+        server.post("/v1/producer/submit", {**one(), "queue": queue})
     run = claim(server, "default", told["worker_id"], session="s1")
     assert run["queue"] == lane
     row = server.get(f"/v1/namespaces/default/invocations/{run['invocation_id']}").body
