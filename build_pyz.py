@@ -260,7 +260,7 @@ def pip() -> list[str]:
         return [sys.executable, "-m", "pip"]
     home = HERE / "build" / "venv"
     if not (home / "bin" / "pip").exists():
-        advice = "install them (Debian, Ubuntu: apt install python3-venv python3-pip) and build again"
+        advice = "install them (Debian, Ubuntu: apt install python3-venv) and build again"
         if not importlib.util.find_spec("venv") or not importlib.util.find_spec("ensurepip"):
             raise Problem(f"{sys.executable} has neither pip nor the venv and ensurepip modules: {advice}")
         done = subprocess.run(  # noqa: S603  (our own arguments)

@@ -31,7 +31,7 @@ sys.path.insert(0, str(BENCHMARKS))
 
 from harness import machine, procfs, table  # noqa: E402  # the script's directory first
 from harness.given import Given  # noqa: E402
-from harness.processes import ROOT, Children, NotStarted, environment  # noqa: E402
+from harness.processes import ROOT, Children, NotStarted  # noqa: E402
 from harness.results import OURS, Results  # noqa: E402
 from ours import stages  # noqa: E402
 from peers import stages as peer_stages  # noqa: E402
@@ -39,9 +39,24 @@ from peers import stages as peer_stages  # noqa: E402
 PEER_PYTHON = ROOT / "build" / "bench-venv" / "bin" / "python"
 QUICK_LIMIT_S, LIMIT_S = 46.0, 1200.0
 JSON_KEYS = (
-    "rtt_p50_ms rtt_p99_ms loop_tasks_s threads_tasks_s gather_tasks_s local_power_loop_s local_process_loop_s "
-    "local_rtt_p50_ms submit_one_s submit_gather_s mib_p50_ms frames_s frame_ms idle_pss_mib help_ms import_ms fsync_ms"
-).split()
+    "rtt_p50_ms",
+    "rtt_p99_ms",
+    "loop_tasks_s",
+    "threads_tasks_s",
+    "gather_tasks_s",
+    "local_power_loop_s",
+    "local_process_loop_s",
+    "local_rtt_p50_ms",
+    "submit_one_s",
+    "submit_gather_s",
+    "mib_p50_ms",
+    "frames_s",
+    "frame_ms",
+    "idle_pss_mib",
+    "help_ms",
+    "import_ms",
+    "fsync_ms",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +100,8 @@ class Run:
     quick: bool
     rows: frozenset[str]
     deadline: float
+    patience: float = 1.0
+    """A quick run that is given more time than usual repeats more."""
     results: Results = field(default_factory=Results)
 
     def wants(self, row: Row) -> bool:
@@ -104,13 +121,11 @@ class Run:
         if left < 1:
             raise OutOfTime
         if self.quick:
-            given = Given(**{**asdict(given), "until_s": min(given.until_s, 1.2)})
+            given = Given(**{**asdict(given), "until_s": min(given.until_s, 1.2 * self.patience)})
         name = f"row-{module}-{time.monotonic_ns()}"
-        child = self.children.start(
-            [python, "-m", "harness.given", module, json.dumps(asdict(given))], name, env=env
-        )
+        child = self.children.start([python, "-m", "harness.given", module, json.dumps(asdict(given))], name, env=env)
         try:
-            code = child.wait(min(left, 15.0 if self.quick else 4 * given.until_s))
+            code = child.wait(min(left, 15.0 * self.patience if self.quick else 4 * given.until_s))
         except subprocess.TimeoutExpired:
             raise NotStarted(f"{module} did not end in time") from None
         finally:
@@ -229,7 +244,7 @@ def peers(run: Run) -> None:
             run.figures(module, Given(count=5, repeat=1), python=str(PEER_PYTHON), env=env)
             time.sleep(0.5)
             run.results.add(name, procfs.idle([child.pid for child in processes], 2 if run.quick else 10))
-            given = Given(count=300 if run.quick else 2000)
+            given = Given(count=100 if run.quick else 2000, most=2000 if run.quick else 0)
             run.results.add(name, run.figures(module, given, python=str(PEER_PYTHON), env=env))
             key = f"{name.split(',')[0].lower()}_import_ms"
             run.results.add(name, {"import_ms": imports.get(key, [])})
@@ -274,7 +289,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory(prefix="bench-", dir=place, ignore_cleanup_errors=True) as directory:
         about = machine.describe(Path(directory))
         with Children(Path(directory)) as children:
-            run = Run(children, given.quick, frozenset(filter(None, given.rows.split(","))), started + limit)
+            rows = frozenset(filter(None, given.rows.split(",")))
+            run = Run(children, given.quick, rows, started + limit, max(1.0, limit / QUICK_LIMIT_S))
             try:
                 floors(run)
                 startup(run)

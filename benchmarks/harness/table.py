@@ -66,12 +66,14 @@ def markdown(results: Results) -> str:
     for line in LINES:
         ours = results.median(OURS, line.key)
         theirs = [results.median(name, line.peer_key) if line.peer_key else None for name in peers]
+        if ours is None and not any(theirs):
+            continue  # not asked for, or failed: failures are listed below the table
         spread = results.spread(OURS, line.key)
         lines.append(
             [
                 line.title,
                 *([_ratio(line, ours, peers, theirs)] if peers else []),
-                "failed" if line.key in results.failures else figure(ours),
+                figure(ours),
                 _goal(line, ours),
                 "" if spread is None else f"{spread * 50:.0f} %",
                 line.durable,

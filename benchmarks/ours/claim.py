@@ -65,8 +65,6 @@ def _claim_one(plane: Plane) -> Claimed:
 
 def _settle(plane: Plane, claimed: list[Claimed]) -> None:
     now = time.time()
-    ends = [
-        Report(ns="default", id=c.id, outcome="succeeded", claim=c.claim, worker="w", result=b"r") for c in claimed
-    ]
+    ends = [Report(ns="default", id=c.id, outcome="succeeded", claim=c.claim, worker="w", result=b"r") for c in claimed]
     done = plane.batch([lambda tx, end=end: reports.settle(tx, end, now) for end in ends])
     must_be({item.result for item in done}, {"ok"})

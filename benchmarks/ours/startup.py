@@ -22,10 +22,8 @@ def prepare(given: Given) -> None:
 
 
 def measure(given: Given) -> dict[str, float]:
-    """`help_ms` of the built file (absent where it does not run), `help_source_ms`, `import_ms`, `python_ms`; medians."""
-    return {
-        key: percentile([_ms(command) for _ in range(given.count)], 0.5) for key, command in _commands().items()
-    }
+    """`help_ms` of the built file (none where it does not run), `help_source_ms`, `import_ms`, `python_ms`."""
+    return {key: percentile([_ms(command) for _ in range(given.count)], 0.5) for key, command in _commands().items()}
 
 
 @functools.cache

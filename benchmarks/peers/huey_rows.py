@@ -1,4 +1,4 @@
-"""Huey's rows. Its result is polled for; 1 ms between looks, as its consumer is set to (the defaults are 50 and 100)."""
+"""Huey's rows. Its result is polled for, every 1 ms, as its consumer is set to look (the defaults are 50 and 100)."""
 
 from __future__ import annotations
 
