@@ -66,7 +66,7 @@ def markdown(results: Results) -> str:
     for line in LINES:
         ours = results.median(OURS, line.key)
         theirs = [results.median(name, line.peer_key) if line.peer_key else None for name in peers]
-        if ours is None and not any(theirs):
+        if ours is None and (OURS in results.samples or not any(theirs)):
             continue  # not asked for, or failed: failures are listed below the table
         spread = results.spread(OURS, line.key)
         lines.append(
