@@ -162,3 +162,39 @@ def test_a_hand_written_worker_is_guarded_too(q: SyncQueue) -> None:
     q.ack(job, "done")
     assert q.result(inv_id) == "done"
     assert row(q, inv_id)["claim"] == 1
+
+
+@pytest.mark.inventory("K-12", "K-8")
+def test_the_death_of_a_worker_that_had_spoken_since_is_told_too(tmp_path: Path) -> None:
+    """Its guardian was last told of a job that has long been settled; the next one is running when it is killed."""
+    with served.running(tmp_path / "patient", "--lease-s", "3600") as server:
+        plane = HttpDispatch(server.url)
+        q = SyncQueue("work", dispatch=plane)
+        command = [sys.executable, "-m", "dreamlake.lakeshore.daemon", "--queue", "work", "--url", server.url]
+        environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+        with (tmp_path / "worker.log").open("ab") as log:
+            worker = subprocess.Popen(command, cwd=Path(__file__).parent, env=environment, stdout=log, stderr=log)
+        for n in range(3):
+            assert q.result(submit(q, bodies.quick, n), timeout=PATIENCE_S)[0] == n
+        guardians = _children(worker.pid)
+        until(lambda: all(_idle(pid) for pid in guardians), "an idle worker's guardian never rests")
+        began = tmp_path / "began"
+        inv_id = submit(q, bodies.sleeps, 600.0, str(began))
+        until(began.exists, "the body never began")
+        worker.send_signal(signal.SIGKILL)
+        worker.wait(10)
+        until(lambda: row(q, inv_id)["state"] == "queued", "nobody told of the death")
+        plane.close()
+
+
+def _idle(pid: int) -> bool:
+    """Whether the process switched no more than twice within half a second."""
+    before = _switches(pid)
+    deadline = time.monotonic() + 0.5
+    until(lambda: time.monotonic() > deadline, "time stood still")
+    return _switches(pid) - before <= 2
+
+
+def _switches(pid: int) -> int:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return sum(int(line.split()[1]) for line in lines if "ctxt_switches" in line)

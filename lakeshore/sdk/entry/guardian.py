@@ -35,6 +35,7 @@ QUIET_S = 0.25
 """A worker that has been silent for so long is busy: its guardian polls in its place."""
 HOLD_S = 15.0
 CANCEL_PAUSE_S = 0.5
+LAST_NUMBER = 1 << 62
 LAST_WORDS_S = 5.0
 
 
@@ -52,6 +53,8 @@ class Ward:
     batch: int = 0
     slate: Slate | None = None
     heard_at: float = 0.0
+    overtaken: bool = False
+    """The worker has polled since it last spoke to us: it renews by itself."""
     busy: threading.Thread | None = None
 
     def update(self, message: dict[str, Any], now: float) -> None:
@@ -61,6 +64,11 @@ class Ward:
         if message.get("slate"):
             self.slate = Slate.attach(message["slate"])
         self.heard_at = now
+        self.overtaken = False
+
+    def needs_us(self) -> bool:
+        """Whether something is held that nobody renews just now."""
+        return bool(self.begun or self.ready) and not self.overtaken and self.busy is None
 
     def started(self) -> list[list[Any]]:
         """Pairs whose bodies have begun, ended ones that nobody has heard of included."""
@@ -115,9 +123,9 @@ class Guardian:
 
     def _sleep_s(self) -> float:
         wards = self._wards.values()
-        if any(ward.ready and ward.slate is not None for ward in wards):
+        if any(ward.ready and ward.slate is not None and not ward.overtaken for ward in wards):
             return LOOK_S
-        if any((ward.ready or ward.begun) and ward.busy is None for ward in wards):
+        if any(ward.needs_us() for ward in wards):
             return QUIET_S
         return 3600.0 if self._pidfd >= 0 else 1.0
 
@@ -139,8 +147,7 @@ class Guardian:
                     ward.ready = []
                     ward.batch = -1
                 revoked = True
-        quiet = (ward.begun or ward.ready) and now - ward.heard_at > QUIET_S
-        if (revoked or quiet) and ward.busy is None:
+        if ward.needs_us() and (revoked or now - ward.heard_at > QUIET_S):
             ward.busy = threading.Thread(target=self._stand_in, args=(ward,), daemon=True)
             ward.busy.start()
 
@@ -156,6 +163,9 @@ class Guardian:
                     answer = self._tell(connection, ward, ward.pairs(), min(ward.lease_s / 4, HOLD_S))
                 except (NetError, Refusal) as exc:
                     if ward.heard_at != heard_at:
+                        break
+                    if isinstance(exc, Refusal) and exc.status == 409:
+                        ward.overtaken = True
                         break
                     log.info("standing in for %s: %s", ward.session, exc)
                     time.sleep(next(waits))
@@ -210,6 +220,7 @@ class Guardian:
                 if not (ward.begun or ward.ready):
                     continue
                 started = [[id_, claim, True] for id_, claim in ward.started()]
+                ward.n = LAST_NUMBER  # above whatever the worker sent that we were not told of
                 for pairs in [started, []] if started else [[]]:
                     self._insist(connection, ward, pairs, deadline)
 
