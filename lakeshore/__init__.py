@@ -7,7 +7,7 @@ objects. Reference: python-sdk.md, "What's exported".
 
 from __future__ import annotations
 
-from lakeshore._built import built
+from lakeshore._built import absent, built, has
 from lakeshore._vendored import extend_path
 
 TYPE_CHECKING = False  # `typing` itself costs a quarter of the program's start
@@ -80,8 +80,11 @@ def __getattr__(name: str) -> Any:
         value: Any = _released()
     elif name in _OWNERS:
         module, attribute = _OWNERS[name]
-        owner = built(module)
-        value = owner if attribute is None else getattr(owner, attribute)
+        if attribute is not None and not has(module):
+            value = absent(attribute, module)
+        else:
+            owner = built(module)
+            value = owner if attribute is None else getattr(owner, attribute)
     else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     globals()[name] = value

@@ -18,13 +18,31 @@ _NEAREST = {
 }
 
 
+def has(module: str) -> bool:
+    """Whether this version has `module`."""
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:  # not even its package is there
+        return False
+
+
+def missing(module: str) -> ImportError:
+    """The error for a part that this version does not have."""
+    hint = _NEAREST.get(module)
+    return ImportError(f"not built yet: {module}" + (f"; {hint}" if hint else ""), name=module)
+
+
+def absent(name: str, module: str) -> type:
+    """What stands for a documented name whose module is not built yet: it imports, and says so when it is used."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise missing(module)
+
+    return type(name, (), {"__new__": refuse, "__module__": module, "__doc__": str(missing(module))})
+
+
 def built(module: str) -> ModuleType:
     """Import `module`. Raises ImportError `not built yet: ...` when this version does not have it."""
-    try:
-        found = find_spec(module) is not None
-    except ModuleNotFoundError:  # not even its package is there
-        found = False
-    if not found:
-        hint = _NEAREST.get(module)
-        raise ImportError(f"not built yet: {module}" + (f"; {hint}" if hint else ""), name=module)
+    if not has(module):
+        raise missing(module)
     return import_module(module)
