@@ -7,7 +7,7 @@
 # without a network, and the built file alone, with an empty cache, elsewhere; `./scripts/test` (all of it, or what is named).
 # Needs root, debootstrap and a network; takes minutes. PLACE is where the container is made (a new directory under /var/tmp), BASE a
 # tar of the bare system that is made when it is missing and used again when not, SUITE and MIRROR are debootstrap's. pip is told
-# of indexes, proxies and certificates by this process's PIP_* and *_proxy variables.
+# of indexes, proxies and certificates by the PIP_* and *_proxy variables of whoever runs it.
 #
 # Rule: nothing stays. Mounts and processes live in namespaces of their own, which end with this script; then the directory is removed.
 set -euo pipefail
@@ -71,7 +71,7 @@ furnish() {
 # What a new user's shell has, and what pip needs to know about this machine's network.
 as_user() {
     local -a settings=()
-    mapfile -t settings < <(env | grep -E '^(PIP_[A-Z_]+|(https?|no|HTTPS?|NO)_(proxy|PROXY))=' || true)
+    mapfile -t settings < <(env | grep -E '^(PIP_(CERT|INDEX_URL|EXTRA_INDEX_URL|TRUSTED_HOST|CLIENT_CERT|DEFAULT_TIMEOUT|RETRIES|PROXY)|(https?|no|HTTPS?|NO)_(proxy|PROXY))=' || true)
     "${net[@]}" chroot --userspec="$user:$user" "$root" /usr/bin/env -i HOME="/home/$user" USER="$user" LOGNAME="$user" TERM=dumb \
         PATH=/usr/local/bin:/usr/bin:/bin "${settings[@]}" bash -c "cd; $1"
 }
