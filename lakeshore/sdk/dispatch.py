@@ -19,9 +19,9 @@ import msgpack
 
 from ..plane import claims, frames, locks, reports, retries, rows, submits
 from ..plane.bells import Bells, FifoBells, MemoryBells
-from ..plane.contract import KINDS, TERMINAL, PlaneError, Report, Settled, Submission, Wish
+from ..plane.contract import KINDS, TERMINAL, Payload, PlaneError, Report, Settled, Submission, Wish
 from ..plane.database import Durability
-from ..plane.plane import Plane
+from ..plane.plane import Plane, failure_of
 from ..plane.statements import SQL
 from ..plane.transaction import Transaction
 from ..wire.states import LOCAL_NAMES
@@ -92,7 +92,7 @@ class Dispatch:
             ns=self.ns,
             queue=queue,
             id=id,
-            args=state.plane.blobs.keep(id, "args", envelope),
+            args=_keep(state, id, "args", envelope),
             hash=submits.fingerprint(queue, FUNCTION, envelope, packed),
             function=FUNCTION,
             run_config=packed,
@@ -147,7 +147,7 @@ class Dispatch:
                     bell.wait(left)
         if ended.state != "succeeded":
             raise outcomes.failure(inv_id, ended.state, msgpack.unpackb(ended.error) if ended.error else None)
-        return self._state().plane.blobs.get(ended.result)
+        return _fetch(self._state(), ended.result, f"the result of {inv_id}")
 
     # -- workers
 
@@ -178,7 +178,7 @@ class Dispatch:
         config = msgpack.unpackb(claimed.run_config, strict_map_key=False)
         return Claimed(
             id=claimed.id,
-            envelope=state.plane.blobs.get(claimed.args),
+            envelope=_fetch(state, claimed.args, f"the arguments of {claimed.id}"),
             attempt=claimed.attempt,
             queue=claimed.queue,
             claim=claimed.claim,
@@ -202,7 +202,7 @@ class Dispatch:
         last_seq: int | None = None,
     ) -> None:
         """Settle a claimed invocation as succeeded. Raises DispatchError when it is not this worker's any more."""
-        packed = self._state().plane.blobs.keep(inv_id, "result", result or b"")
+        packed = _keep(self._state(), inv_id, "result", result or b"")
         number = self._claim_of(inv_id, worker_id, claim)
         self._report(
             Report(
@@ -502,6 +502,22 @@ class _Open:
 
 
 _inherited: list[_Open] = []
+
+
+def _keep(state: _Open, inv_id: str, kind: str, data: bytes) -> Payload:
+    try:
+        return state.plane.blobs.keep(inv_id, kind, data)
+    except OSError as exc:
+        raise DispatchError(str(failure_of(exc))) from exc
+    except PlaneError as exc:
+        raise DispatchError(str(exc)) from exc
+
+
+def _fetch(state: _Open, payload: Payload, what: str) -> bytes:
+    try:
+        return state.plane.blobs.get(payload)
+    except OSError as exc:
+        raise DispatchError(f"{what} cannot be read: {exc}; restore the plane's blobs/ from a backup") from exc
 
 
 def check_kind(kind: str) -> None:

@@ -6,12 +6,15 @@ The body goes on while frames travel; it is held back only when too much waits.
 from __future__ import annotations
 
 import threading
+import time
 from typing import Any
 
 from . import http_wire
 from .errors import DispatchError
 from .http_client import HttpClient
+from .http_wire import Refusal
 from .sources import Work
+from .watcher import patience
 
 MAX_FRAMES = 2048
 MAX_BYTES = 8 * 1024 * 1024
@@ -85,6 +88,16 @@ class FrameSender:
                     return
 
     def _send(self, batch: list[tuple[int, bytes]]) -> None:
+        deadline, waits = time.monotonic() + self._client.timeout, patience()
+        while True:
+            try:
+                return self._send_once(batch)
+            except Refusal as exc:  # a server without room may have some soon; what it has of these it knows (K-24)
+                if not http_wire.is_passing(exc) or time.monotonic() >= deadline:
+                    raise
+                time.sleep(next(waits))
+
+    def _send_once(self, batch: list[tuple[int, bytes]]) -> None:
         chunks = [self._chunk(seq, frame) for seq, frame in batch]
         what = f"posting frames of {self._work.id}"
         if len(chunks) == 1:

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 from lakeshore.net.blocking import BlockingPool
 from lakeshore.net.errors import NetError, ProtocolViolation
+from lakeshore.net.response import Response
 from lakeshore.net.target import parse_target
 from lakeshore.wire.messages import MAX_PAYLOAD_BYTES
 
@@ -20,6 +21,8 @@ from .dispatch import Claimed
 from .errors import DispatchError
 from .session import Entry
 from .watcher import patience
+
+T = TypeVar("T")
 
 SLACK_S = 10.0
 """How much longer than asked an answer to a long poll may take."""
@@ -39,11 +42,14 @@ class HttpClient:
 
     def call(self, method: str, path: str, body: Mapping[str, Any] | None, what: str) -> dict[str, Any]:
         """One verb, sent again until it is answered or `timeout` is over. Raises Refusal and DispatchError."""
+        return self._until_answered(lambda: self.once(method, path, body, what, 0.0), what)
+
+    def _until_answered(self, send: Callable[[], T], what: str) -> T:
         deadline = time.monotonic() + self.timeout
         waits = patience()
         while True:
             try:
-                return self.once(method, path, body, what, 0.0)
+                return send()
             except ProtocolViolation as exc:
                 raise DispatchError(f"{what} failed: {exc}") from exc
             except NetError as exc:
@@ -79,17 +85,18 @@ class HttpClient:
 
     def _transfer(self, method: str, url: str, data: bytes | None, what: str) -> bytes:
         size = 0 if data is None else len(data)
-        try:
-            answer = self.pool.request(
+
+        def send() -> Response:
+            return self.pool.request(
                 method,
                 url,
-                headers=[("Content-Type", "application/octet-stream")],
+                headers=[("Content-Type", "application/octet-stream"), ("Accept", http_wire.CONTENT_TYPE)],
                 body=data,
                 timeout=max(self.timeout, size / 1e6) + SLACK_S,
                 max_body=MAX_PAYLOAD_BYTES + 1,
             )
-        except NetError as exc:
-            raise DispatchError(f"{what} failed: {exc}") from exc
+
+        answer = self._until_answered(send, what)
         if answer.status not in (200, 201, 204):
             http_wire.unpack(answer.status, answer.body, what)
         return answer.body

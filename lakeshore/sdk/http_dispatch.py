@@ -57,6 +57,11 @@ class HttpDispatch:
         """The async verbs, for the loop that runs."""
         return self._state().aio
 
+    @property
+    def base_url(self) -> str:
+        """The server's address."""
+        return self.client.url
+
     # -- producers
 
     def submit(
@@ -263,7 +268,8 @@ class HttpDispatch:
         with self._lock:
             state, self._current = self._current, None
         if state is not None and state.pid == os.getpid():
-            state.close()
+            state.guard.close()
+        self.client.pool.close()
 
     # -- inside
 
@@ -356,7 +362,6 @@ class _Open:
 
     def __init__(self, client: HttpClient) -> None:
         self.pid = os.getpid()
-        self._client = client
         self.watcher = Watcher(client.ask)
         self.submitter = Submitter(lambda body: client.call("POST", http_wire.SUBMIT, body, "submitting"), self.watcher)
         self.guard = Guard(client.url, client.token, client.namespace)
@@ -375,10 +380,6 @@ class _Open:
     def sessions(self) -> list[Session]:
         with self._lock:
             return list(self._sessions.values())
-
-    def close(self) -> None:
-        self.guard.close()
-        self._client.pool.close()
 
 
 def _after(timeout: float | None) -> float:

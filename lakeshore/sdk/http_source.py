@@ -87,22 +87,35 @@ class SessionSource:
         stop("lost")
 
     def end(self, work: Work, ending: Ending) -> None:
-        if self._slate is not None:
-            self._slate.idle()
         self._long = time.monotonic() - self._began_at > LONG_S
         said: dict[str, Any] = {"state": ending.outcome}
         if ending.outcome == "succeeded":
-            try:
-                said |= self._client.payload("result", ending.result, work.id, "the result")
-            except DispatchError as exc:
-                said = {"state": "failed", "error": {"type": "DispatchError", "message": str(exc)}, "retry": False}
+            said |= self._result(work, ending.result)
         else:
             said |= {"error": ending.error, "retry": ending.retry, "retries": self._retries}
         if ending.last_seq is not None and said["state"] == "succeeded":
             said["last_seq"] = ending.last_seq
+        if self._slate is not None:
+            self._slate.idle()  # not before: what waits behind a long upload goes back, too
         with self._session.lock:
             if not self._session.end(work.id, work.claim, said):
                 log.warning("the ending of %s is not wanted any more: its claim was lost", work.id)
+
+    def _result(self, work: Work, data: bytes) -> dict[str, Any]:
+        """The ending's payload. The body has run: while the server is away or has no room, its result waits here."""
+        waits, give_up = patience(), float("inf")
+        while True:
+            try:
+                return self._client.payload("result", data, work.id, "the result")
+            except DispatchError as exc:
+                passing = http_wire.is_passing(exc)
+                if self._draining:
+                    give_up = min(give_up, time.monotonic() + FAREWELL_S)
+                if not passing or time.monotonic() >= give_up or self._session.claim_of(work.id) != work.claim:
+                    error = {"type": "DispatchError", "message": str(exc)}
+                    return {"state": "failed", "error": error, "retry": passing}
+                log.warning("%s; trying again", exc)
+                time.sleep(next(waits))
 
     def sink(self, work: Work) -> FrameSink:
         return FrameSender(self._client, work)
@@ -169,7 +182,7 @@ class SessionSource:
         except Refusal as exc:
             if exc.status == 409 and exc.body.get("error") == "superseded":
                 return
-            if exc.status in (429, 503, 507):
+            if http_wire.is_passing(exc):
                 log.warning("%s; trying again", exc)
                 time.sleep(next(self._waits))
                 return

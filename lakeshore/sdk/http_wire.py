@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 import msgpack
 
 from lakeshore import wire
+from lakeshore.net.errors import NetError, ProtocolViolation
 from lakeshore.wire.messages import INLINE_THRESHOLD_BYTES, MAX_PAYLOAD_BYTES
 
 from . import outcomes
@@ -72,6 +73,13 @@ def refuse(status: int, body: Mapping[str, Any], what: str) -> NoReturn:
     if status == 401 and not hint:
         hint = "; set LAKESHORE_CLIENT_TOKEN, or pass token="
     raise Refusal(f"{what} was refused: {said}{field}{hint}", status=status, body=body)
+
+
+def is_passing(error: DispatchError) -> bool:
+    """Whether the same request may be taken later: the server is away, busy, or has no room (K-8)."""
+    if isinstance(error, Refusal):
+        return error.status in (429, 503, 507)
+    return isinstance(error.__cause__, NetError) and not isinstance(error.__cause__, ProtocolViolation)
 
 
 def too_large(size: int, what: str) -> DispatchError | None:

@@ -14,6 +14,7 @@ is not bytes at all, TypeError.
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -165,11 +166,20 @@ def _lookup(cls: type) -> Codec | None:
         for base in cls.__mro__:
             if base is tuple:
                 continue  # a namedtuple is no tuple: it would come back without its names
-            codec = _by_type.get(base) or _by_name.get(f"{base.__module__}.{base.__qualname__}")
+            codec = _by_type.get(base) or _by_name.get(_public_name(base))
             if codec is not None:
                 _found[cls] = codec
                 break
     return codec
+
+
+def _public_name(cls: type) -> str:
+    """The dotted name that people import a class by: CPython keeps some in private modules (`pathlib._local`)."""
+    public = ".".join(part for part in cls.__module__.split(".") if not part.startswith("_"))
+    found: Any = sys.modules.get(public)
+    for name in cls.__qualname__.split("."):
+        found = getattr(found, name, None)
+    return f"{public if found is cls else cls.__module__}.{cls.__qualname__}"
 
 
 def _default(value: Any) -> ExtType:
@@ -261,8 +271,8 @@ _HINTS: Final[dict[str, str]] = {
 
 
 def _refusal(value: Any, cls: type) -> str:
-    name = f"{cls.__module__}.{cls.__qualname__}".removeprefix("builtins.")
-    hint = next((h for base in cls.__mro__ if (h := _HINTS.get(f"{base.__module__}.{base.__qualname__}"))), None)
+    name = _public_name(cls).removeprefix("builtins.")
+    hint = next((h for base in cls.__mro__ if (h := _HINTS.get(_public_name(base)))), None)
     native = next((base for base in cls.__mro__[1:] if base in _NATIVE), None)
     if hint is None and native is not None:
         hint = f"it would come back as a plain {native.__name__}: pass {native.__name__}(x)"
