@@ -4,11 +4,12 @@ lives here.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 import lakeshore
 
+TYPE_CHECKING = False  # `typing` itself would be most of what this import costs
 if TYPE_CHECKING:
+    from typing import Any
+
     from lakeshore import *  # noqa: F403  # what a type checker sees; at run time __getattr__ answers
 
 __all__ = list(lakeshore.__all__)  # pinned by a test

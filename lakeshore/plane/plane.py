@@ -66,7 +66,7 @@ class Plane:
             raise
         except (sqlite3.Error, OSError) as exc:
             if len(verbs) == 1:
-                return [_translate(exc)]
+                return [failure_of(exc)]
         except Exception as exc:
             # A verb that breaks may have written: nothing of this batch stands, and the others run without it.
             if len(verbs) == 1:
@@ -83,7 +83,10 @@ class Plane:
         if size > over_bytes:
             with try_lock(lock) as mine:
                 if mine:
-                    self.conn.execute("PRAGMA wal_checkpoint(RESTART)").fetchall()
+                    try:
+                        self.conn.execute("PRAGMA wal_checkpoint(RESTART)").fetchall()
+                    except sqlite3.Error as exc:  # what is committed stays in the WAL, for the next try
+                        log.warning("the WAL of %s could not be folded yet: %s", self.path, exc)
 
     def close(self) -> None:
         """Close the files. What was committed stays."""
@@ -122,7 +125,8 @@ def _roll_back(conn: sqlite3.Connection) -> None:
         conn.execute("ROLLBACK")
 
 
-def _translate(exc: sqlite3.Error | OSError) -> PlaneFailed:
+def failure_of(exc: sqlite3.Error | OSError) -> PlaneFailed:
+    """What went wrong below the plane, in words that say what to do."""
     text = str(exc)
     if "full" in text or "No space left" in text:
         failed: PlaneFailed = PlaneFull(f"no space left for the plane ({text}); free some, then try again")

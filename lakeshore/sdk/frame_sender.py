@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from typing import Any
 
 from . import http_wire
@@ -27,7 +28,7 @@ class FrameSender:
     def __init__(self, client: HttpClient, work: Work) -> None:
         self._client, self._work = client, work
         self._changed = threading.Condition()
-        self._frames: list[tuple[int, bytes]] = []
+        self._frames: deque[tuple[int, bytes]] = deque()
         self._bytes = 0
         self._sending = False
         self._error: Exception | None = None
@@ -69,9 +70,8 @@ class FrameSender:
                     return
                 batch, size = [], 0
                 while self._frames and size < BATCH_BYTES:
-                    seq, frame = self._frames.pop(0)
-                    batch.append((seq, frame))
-                    size += len(frame)
+                    batch.append(self._frames.popleft())
+                    size += len(batch[-1][1])
                 self._bytes -= size
                 self._sending = True
                 self._changed.notify_all()

@@ -7,6 +7,7 @@ one watch; the others are told. Works on asyncio and on trio; every loop has a w
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, TypeVar
 
@@ -187,7 +188,7 @@ class _Loop:
         self._leading = False
         self._promises: dict[str, set[Promise[None]]] = {}
         self._followers: dict[Promise[None], None] = {}
-        self._outbox: list[tuple[dict[str, Any], Promise[Any]]] = []
+        self._outbox: deque[tuple[dict[str, Any], Promise[Any]]] = deque()
         self._sending = False
         self._waits = patience()
 
@@ -219,7 +220,7 @@ class _Loop:
 
     async def _take_over(self, item: dict[str, Any]) -> Promise[Any]:
         promise: Promise[Any] = Promise()
-        self._outbox.insert(0, (item, promise))
+        self._outbox.appendleft((item, promise))
         self._sending = True
         try:
             while self._outbox and not promise.kept:
@@ -231,14 +232,14 @@ class _Loop:
 
     def _pass_on_outbox(self) -> None:
         if self._outbox:
-            _item, promise = self._outbox.pop(0)
+            _item, promise = self._outbox.popleft()
             promise.keep(None)
 
     async def _send_batch(self) -> None:
         batch: list[tuple[dict[str, Any], Promise[Any]]] = []
         size = 0
         while self._outbox and len(batch) < MAX_ITEMS and size < MAX_BYTES:
-            batch.append(self._outbox.pop(0))
+            batch.append(self._outbox.popleft())
             size += len(batch[-1][0].get("args_blob") or b"")
         bodies = [item for item, _promise in batch]
         watch = self._book.session

@@ -21,6 +21,12 @@ _DONE = object()
 IDLE_S = 1.0
 
 
+def async_verbs(plane: Any) -> Any:
+    """The async verbs of a plane: its own, or its blocking ones in threads."""
+    native = getattr(plane, "aio", None)
+    return ThreadedPlane(plane) if native is None else native
+
+
 class ThreadedPlane:
     """Async verbs over `plane`'s blocking ones."""
 

@@ -21,7 +21,7 @@ from .default_plane import default_dispatch
 from .dispatch import check_kind
 from .ids import new_id
 from .jobs import Job, Reassembly, decode, values_of, worker_name
-from .local_async import ThreadedPlane
+from .local_async import async_verbs
 
 __all__ = ["Job", "Queue", "SyncQueue", "Topic"]
 
@@ -186,8 +186,7 @@ class Queue:
 
     @property
     def _plane(self) -> Any:
-        native = getattr(self._q.plane, "aio", None)
-        return native if native is not None else ThreadedPlane(self._q.plane)
+        return async_verbs(self._q.plane)
 
     async def submit(
         self, payload: Any = None, *, envelope: Any = None, key: str | None = None, priority: float = 0.0

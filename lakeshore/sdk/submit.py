@@ -10,7 +10,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
-import sys
 import warnings
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
 from typing import Any
@@ -53,22 +52,28 @@ class _Prepared:
     options: CallOptions
 
     def send(self) -> str:
-        extra: dict[str, Any] = {}
+        invocation: str = self.plane.submit(self.queue, self.envelope.to_bytes(), **self._how())
+        return invocation
+
+    async def send_async(self) -> str:
+        from lakeshore.sdk.local_async import async_verbs  # at its wall: a blocking producer needs no event loop
+
+        invocation: str = await async_verbs(self.plane).submit(self.queue, self.envelope.to_bytes(), **self._how())
+        return invocation
+
+    def _how(self) -> dict[str, Any]:
+        how: dict[str, Any] = {
+            "id": self.envelope.id,
+            "key": self.envelope.key,
+            "priority": 0.0 if self.options.priority is None else self.options.priority,
+            "parent": self.envelope.parent,
+        }
         config = _run_config(self.options)
         if config:
-            extra["run_config"] = config
+            how["run_config"] = config
         if self.options.retry_failed:
-            extra["retry_failed"] = new_id()  # a nonce: a resent submit does not queue the row twice
-        invocation: str = self.plane.submit(
-            self.queue,
-            self.envelope.to_bytes(),
-            id=self.envelope.id,
-            key=self.envelope.key,
-            priority=0.0 if self.options.priority is None else self.options.priority,
-            parent=self.envelope.parent,
-            **extra,
-        )
-        return invocation
+            how["retry_failed"] = new_id()  # a nonce: a resent submit does not queue the row twice
+        return how
 
 
 def submit(udf: UDF[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
@@ -92,20 +97,10 @@ def remote_async(udf: UDF[..., Any], args: tuple[Any, ...], kwargs: dict[str, An
     async def submit_and_wait() -> Any:
         from lakeshore.sdk.queues import Queue  # at its wall: submit alone opens no queue
 
-        invocation = await _off_the_loop(call.send)
+        invocation = await call.send_async()
         return await Queue(call.queue, dispatch=call.plane).result(invocation, timeout=call.options.timeout)
 
     return submit_and_wait()
-
-
-async def _off_the_loop(send: Callable[[], str]) -> str:
-    trio = sys.modules.get("trio")
-    if trio is not None and trio.lowlevel.in_trio_task():
-        sent: str = await trio.to_thread.run_sync(send)
-        return sent
-    import asyncio  # at its wall: a blocking producer needs no event loop
-
-    return await asyncio.to_thread(send)
 
 
 def envelope_of(

@@ -44,13 +44,13 @@ class WatchBook:
 
     def unlisted(self) -> list[str]:
         """Ids that are waited for and not in the server's set; they count as listed from now on."""
-        fresh = [id_ for id_ in self.waiting if id_ not in self._listed and id_ not in self._answers]
-        self._listed.update(fresh)
-        return fresh
+        fresh = self.waiting.keys() - self._listed - self._answers.keys()
+        self._listed |= fresh
+        return list(fresh)
 
     def request(self, timeout_s: float) -> dict[str, Any]:
         """The body of the next poll."""
-        waiting = sum(1 for id_ in self.waiting if id_ not in self._answers)
+        waiting = len(self.waiting.keys() - self._answers.keys())
         return {"watch": self.session, "add": self.unlisted(), "timeout_s": timeout_s, "waiting": waiting}
 
     def read(self, answer: Mapping[str, Any]) -> list[str]:

@@ -177,7 +177,7 @@ class BlobStore:
             with trio.CancelScope(shield=True):
                 new = await trio.to_thread.run_sync(_publish, partial, path, size, sha256)
         except OSError as error:
-            raise HttpError(507, f"the payload could not be stored: {error.strerror or error}") from error
+            raise _not_stored(error) from error
         finally:
             with contextlib.suppress(OSError):
                 partial.unlink()
@@ -202,7 +202,7 @@ class BlobStore:
         try:
             return self.blobs.put(key, (data,))
         except OSError as error:
-            raise HttpError(507, f"the payload could not be stored: {error.strerror or error}") from error
+            raise _not_stored(error) from error
 
     async def check(self, ns: str, key: str, size: int, sha256: str | None, field: str) -> BlobRef:
         """A reference that a caller sent: its key is this namespace's, the blob is there and is what it says.
@@ -235,6 +235,11 @@ def too_large(size: int) -> HttpError:
         hint="put the data into a storage and pass its address",
         limit=MAX_PAYLOAD_BYTES,
     )
+
+
+def _not_stored(error: OSError) -> HttpError:
+    why = f"the payload could not be stored: {error.strerror or error}"
+    return HttpError(507, why, hint="free some space on the server's disk, then send it again")
 
 
 def valid_sha256(text: str) -> bool:

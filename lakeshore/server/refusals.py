@@ -20,6 +20,7 @@ from ..wire.errors import NameError_
 from .http import HttpError
 
 RETRY_AFTER_S = 1.0
+FULL_HINT = "nothing was lost: once the server's disk has space, send the same request again"
 
 
 def refusal_of(error: Exception) -> HttpError:
@@ -56,7 +57,7 @@ def refusal_of(error: Exception) -> HttpError:
         case IllegalTransition() | Refused():
             return HttpError(409, str(error))
         case PlaneFull():
-            return HttpError(507, str(error))
+            return HttpError(507, str(error), hint=FULL_HINT)
         case PlaneError():
             return HttpError(503, str(error), hint="the server's log has the details; the request may be tried again")
     raise error

@@ -202,7 +202,10 @@ async def _drain(app: App, http: HttpServer) -> None:
 async def _write_uses(records: Records) -> None:
     while True:
         await trio.sleep(_WRITE_USES_S)
-        await records.write_uses()
+        try:
+            await records.write_uses()
+        except PlaneError as error:  # it is tried again
+            log.warning("when tokens were last used could not be written down: %s", error)
 
 
 def _render(cors: Cors, request: Request | None, error: HttpError) -> Response:

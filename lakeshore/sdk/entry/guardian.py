@@ -78,6 +78,13 @@ class Ward:
             begun = begun if batch == self.batch else len(self.ready)
         return [*self.begun, *self.ready[:begun]]
 
+    def has_waiting(self) -> bool:
+        """Whether something that has not begun may have to go back."""
+        if not self.ready or self.slate is None or self.overtaken:
+            return False
+        batch, begun = self.slate.begun()
+        return batch == self.batch and begun < len(self.ready)
+
     def pairs(self) -> list[list[Any]]:
         """The list of the next poll."""
         started = self.started()
@@ -123,7 +130,7 @@ class Guardian:
 
     def _sleep_s(self) -> float:
         wards = self._wards.values()
-        if any(ward.ready and ward.slate is not None and not ward.overtaken for ward in wards):
+        if any(ward.has_waiting() for ward in wards):
             return LOOK_S
         if any(ward.needs_us() for ward in wards):
             return QUIET_S
@@ -139,7 +146,8 @@ class Guardian:
 
     def _look_after(self, ward: Ward, now: float) -> None:
         revoked = False
-        if ward.ready and ward.slate is not None:
+        if ward.has_waiting():
+            assert ward.slate is not None
             begun = ward.slate.revoke_if_long(ward.batch, longer_than_s=LONG_S)
             if begun is not None:
                 with self._lock:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import logging
 import os
 import secrets
 import sqlite3
@@ -22,8 +23,11 @@ from typing import Any, Final, Literal
 
 import trio
 
+from ...plane.plane import failure_of
 from ...wire.names import Ulids
 from .statements import SQL
+
+log = logging.getLogger(__name__)
 
 Scope = Literal["full", "submit", "worker", "daemon"]
 SCOPES: Final = ("full", "submit", "worker", "daemon")
@@ -108,7 +112,10 @@ class Records:
 
     def close(self) -> None:
         """Write down the last uses, then close the file."""
-        self._write(self._uses())
+        try:
+            self._write(self._uses())
+        except sqlite3.Error as error:  # a full disk keeps nobody from going down
+            log.warning("when tokens were last used could not be written down: %s", error)
         self._conn.close()
 
     # --- namespaces
@@ -292,7 +299,10 @@ class Records:
 
     async def _in_thread(self, statements: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
         with trio.CancelScope(shield=True):  # memory and file change together, or neither does
-            await trio.to_thread.run_sync(self._write, statements)
+            try:
+                await trio.to_thread.run_sync(self._write, statements)
+            except sqlite3.Error as error:
+                raise failure_of(error) from error
 
     def _write(self, statements: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
         self._conn.execute("BEGIN IMMEDIATE")
