@@ -93,6 +93,7 @@ class Results:
         return Watched(ended=answers, more=bool(watch.ready))
 
     def _watch_id(self, watch: WatchSet, ns: str, id_: str) -> None:
-        self._waiters.watch(watch, id_)
-        if rows.ended(self._rows, ns, id_).state != "pending":
-            watch.settle(id_)
+        if rows.ended(self._rows, ns, id_).state == "pending":
+            self._waiters.watch(watch, id_)
+        else:
+            self._waiters.ended(watch, id_)

@@ -91,6 +91,12 @@ class Waiters:
             watch.pending.add(id_)
             self._watching.setdefault(id_, set()).add(watch)
 
+    def ended(self, watch: WatchSet, id_: str) -> None:
+        """This one needs no waiting: it is told with the next answer, and nothing of it stays here."""
+        self.drop(watch, (id_,))
+        watch.pending.add(id_)
+        watch.settle(id_)
+
     def drop(self, watch: WatchSet, ids: Iterable[str]) -> None:
         """Wait for these no longer."""
         for id_ in ids:

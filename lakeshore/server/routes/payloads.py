@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ...wire.messages import MAX_PAYLOAD_BYTES, PresignRequest
 from ..app import App
 from ..auth import Caller
@@ -19,7 +21,10 @@ async def presign(app: App, request: Request, caller: Caller) -> Response:
     for camel, snake in _SPELLINGS:
         if camel in body:
             body.setdefault(snake, body[camel])
-    wanted = structure(body, PresignRequest, encoding)
+    try:
+        wanted = structure(body, PresignRequest, encoding)
+    except HttpError as error:
+        raise _as_spelled(error, body) from error
     if wanted.op == "get":
         if wanted.key is None:
             raise bad_field("key", "is required")
@@ -44,6 +49,14 @@ async def presign(app: App, request: Request, caller: Caller) -> Response:
     else:
         raise bad_field("op", 'must be "put" or "get"')
     return answer(request, {"url": url, "bucket": BUCKET, "key": key, "expires_at": iso(expires)})
+
+
+def _as_spelled(error: HttpError, body: dict[str, Any]) -> HttpError:
+    """The refusal names the field as its caller wrote it."""
+    for camel, snake in _SPELLINGS:
+        if error.field == snake and camel in body:
+            return bad_field(camel, error.error.removeprefix(f"{snake}: "))
+    return error
 
 
 def _is_header_value(text: str) -> bool:

@@ -1,0 +1,247 @@
+"""Bodies that are nearly right, over every route that takes one: refused by name, never a 500, and nothing piles up."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import random
+import time
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import msgpack
+import pytest
+from mutations import JSON, MSGPACK, Mutant, mutants, packed
+from served import Served, new_id, running
+
+from lakeshore import wire
+
+SEED = 20
+COUNT = 120
+FRAME = wire.FrameWriter(0).value("x")
+PRESIGN = "/v1/namespaces/default/payloads/presign"
+RUN_CONFIG = {"priority": 1.5, "key": "k", "max_attempts": 3, "timeout_s": 2.5, "prefix": "a/b", "mode": {"gpu": [1]}}
+SUBMIT = {
+    "invocation_id": "i",
+    "queue": "q",
+    "function": {"module": "m", "qualname": "f", "version": "v1"},
+    "args_blob": b"args",
+    "run_config": RUN_CONFIG,
+    "code_context": {"git": "x"},
+    "parent_invocation_id": "p",
+    "retry_failed": "nonce",
+    "watch": "w",
+}
+ACK = {
+    "invocation_id": "i",
+    "state": "failed",
+    "result_blob": b"r",
+    "error": {"type": "T", "message": "m", "traceback": "t"},
+    "worker_id": "w",
+    "claim": 1,
+    "retry": True,
+    "retries": 2,
+    "last_seq": 0,
+}
+CHUNK = {"invocation_id": "i", "seq": 0, "bytes": FRAME, "final": False, "claim": 1, "worker_id": "w"}
+POLL = {
+    "worker_id": "w",
+    "queue": "q",
+    "timeout_s": 0,
+    "session": "s",
+    "n": 1,
+    "held": [["i", 1, True]],
+    "acks": [ACK],
+    "capacity": 2,
+    "kind": "fifo",
+    "temperature": 1.0,
+    "labels": {"a": "b"},
+    "draining": False,
+    "invocations": [{"invocation_id": "i", "state": "running", "started_at": 1.0, "exit_code": 0, "stdout_tail": ""}],
+}
+HELLO = {
+    "machine_id": "m",
+    "label": "l",
+    "tags": ["t"],
+    "lanes": ["q", "p*"],
+    "session": "s",
+    "adopted": [["i", 1]],
+    "capabilities": {"runners": ["process"], "max_invocations": 1, "workdir": "/w"},
+    "versions": {"daemon": "1", "protocol": "1", "cpu": {"model": "x", "cores": 2}, "gpu": [{"name": "g"}]},
+}
+ROUTES: dict[str, tuple[str, dict[str, Any]]] = {
+    "submit": ("/v1/producer/submit", SUBMIT),
+    "submit many": ("/v1/producer/submit", {"invocations": [SUBMIT, {**SUBMIT, "invocation_id": "j"}], "watch": "w"}),
+    "submit by reference": (
+        "/v1/producer/submit",
+        {"invocation_id": "i", "args_ref": {"key": "payloads/default/a/b", "size": 3, "sha256": "0" * 64}},
+    ),
+    "await": ("/v1/producer/await", {"invocation_id": "none", "timeout_s": 0, "get": True}),
+    "watch": ("/v1/producer/await", {"watch": "w", "add": ["a", "b"], "drop": ["c"], "timeout_s": 0, "waiting": 1}),
+    "trim": ("/v1/producer/invocations/none/trim", {"keep_last": 1}),
+    "topic": ("/v1/producer/queues/q/topics/t", {"bytes": b"\x01", "final": False}),
+    "presign put": (PRESIGN, {"op": "put", "size": 9, "contentType": "a/b", "jobId": "j", "kind": "args"}),
+    "presign get": (PRESIGN, {"op": "get", "key": "payloads/default/a/b"}),
+    "hello": ("/v1/daemon/hello", HELLO),
+    "poll": ("/v1/daemon/poll", POLL),
+    "poll of another peer": ("/v1/daemon/poll", {"worker_id": "w", "queue": "q", "timeout_s": 0}),
+    "ack": ("/v1/daemon/ack", ACK),
+    "acks": ("/v1/daemon/ack", {"acks": [ACK, {**ACK, "invocation_id": "j"}]}),
+    "chunk": ("/v1/daemon/result-chunk", CHUNK),
+    "chunks": ("/v1/daemon/result-chunk", {"chunks": [CHUNK, {**CHUNK, "seq": 1}]}),
+    "retry": ("/v1/namespaces/default/invocations/none/retry", {"claim": 1}),
+    "token": ("/v1/namespaces/default/tokens", {"name": "t", "scope": "daemon", "workerId": "w"}),
+    "namespace": ("/v1/admin/namespaces", {"name": "n", "orgId": "o"}),
+}
+
+
+NEEDED = {"claim", "n", "size", "session", "adopted", "args_blob", "key", "workerId"}
+"""Fields that another one asks for."""
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with running(tmp_path_factory.mktemp("mutants")) as served:
+        yield served
+        assert served.stop() == 0
+        assert "Traceback" not in served.said()
+
+
+def gauges(server: Served) -> dict[str, float]:
+    lines = server.get("/metrics").raw.decode().splitlines()
+    found = dict(line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
+    names = ("lakeshore_parked_polls", "lakeshore_waiters", "lakeshore_http_parked_requests")
+    return {name: float(found[name]) for name in names}
+
+
+class Line:
+    """One connection for many requests. A request that is held is left after a moment, and counted."""
+
+    def __init__(self, server: Served) -> None:
+        self._server = server
+        self._connection = server.connection(timeout=0.5)
+        self.held = 0
+        self.opened = 1
+
+    def send(self, path: str, mutant: Mutant) -> tuple[int, Any] | None:
+        try:
+            self._connection.request("POST", path, mutant.raw, {"Content-Type": mutant.encoding})
+            answer = self._connection.getresponse()
+            raw = answer.read()
+        except TimeoutError:
+            self.held += 1
+            self.close()
+            self._connection = self._server.connection(timeout=0.5)
+            self.opened += 1
+            return None
+        assert answer.headers["content-type"] == mutant.encoding, mutant
+        return answer.status, _read(raw, mutant.encoding)
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+def _read(raw: bytes, encoding: str) -> Any:
+    return msgpack.unpackb(raw, strict_map_key=False) if encoding == MSGPACK else json.loads(raw)
+
+
+def fields_of(status: int, told: Any) -> set[str]:
+    """The fields that were named as wrong: by the refusal of the whole, or by those of a batch's items."""
+    found = {str(told.get("field"))} if status == 422 else set()
+    for items in ("results", "chunks"):
+        found |= {str(item.get("field")) for item in told.get(items) or () if item.get("status") == 422}
+    found |= {str(item.get("field")) for item in told.get("acks") or () if item.get("result") == "refused"}
+    return found - {"None"}  # an item that is no map at all has no fields
+
+
+KINDS_OF_BODY = {"watch", "invocations", "acks", "chunks"}
+"""Keys that say what a body is: without them it is another one, and lacks other fields."""
+
+
+@pytest.mark.inventory("S-383", "S-003")
+@pytest.mark.parametrize("encoding", [MSGPACK, JSON], ids=["msgpack", "json"])
+@pytest.mark.parametrize("name", ROUTES)
+def test_a_body_that_is_nearly_right_is_answered_by_name_and_the_connection_goes_on(
+    server: Served, name: str, encoding: str
+) -> None:
+    path, body = ROUTES[name]
+    rng = random.Random(f"{SEED} {name} {encoding}")
+    line, seen = Line(server), Counter[int]()
+    answered = line.send(path, Mutant(packed(body, encoding), encoding, (), "nothing changed"))
+    assert answered is not None
+    always = fields_of(*answered)
+    for number, mutant in enumerate(mutants(body, encoding, rng, COUNT)):
+        if name.startswith("poll") and mutant.path[:1] == ("timeout_s",) and number % 4:
+            continue  # most of them only hold it open
+        answered = line.send(path, mutant)
+        if answered is None:
+            continue
+        status, told = answered
+        seen[status] += 1
+        assert status < 500, (mutant.what, status, told)
+        if status >= 400:
+            assert told["error"], mutant.what
+        if status == 422:
+            assert told["field"], (mutant.what, told)
+        changed = {str(part) for part in mutant.path}
+        for field in fields_of(status, told) - always:
+            spelled = set(field.replace("[", ".").replace("]", "").split("."))
+            assert not changed or changed & (spelled | KINDS_OF_BODY) or field in NEEDED, (mutant.what, told)
+    assert seen[400] > 0, seen
+    assert line.opened <= 1 + line.held, "a refusal closed the connection"
+    line.close()
+
+
+@pytest.mark.inventory("K-21")
+def test_nothing_piles_up_behind_requests_that_were_refused_or_left(server: Served) -> None:
+    """Polls and waits whose peers have gone, and watched ids that nobody knows."""
+    before = gauges(server)
+    for number in range(40):
+        watch = {"watch": f"w-{number % 4}", "add": [new_id() for _ in range(10)], "timeout_s": 0}
+        answer = server.post("/v1/producer/await", watch).body
+        assert {result["state"] for result in answer["results"]} == {"unknown"}
+    peers: list[http.client.HTTPConnection] = []
+    for number in range(20):
+        peer = server.connection()
+        poll = {"worker_id": f"w{number}", "queue": new_id(), "session": "s", "n": 1, "timeout_s": 20}
+        path, asked = (("/v1/daemon/poll", poll), ("/v1/producer/await", {"watch": new_id(), "timeout_s": 20}))[
+            number % 2
+        ]
+        peer.request("POST", path, msgpack.packb(asked), {"Content-Type": MSGPACK})
+        peers.append(peer)
+    for peer in peers:
+        peer.close()
+    deadline = time.monotonic() + 15
+    while (now := gauges(server)) != before:
+        assert time.monotonic() < deadline, (before, now)
+        time.sleep(0.05)
+
+
+@pytest.mark.inventory("K-20", "S-259")
+@pytest.mark.parametrize("how", ["announced", "chunked"])
+def test_a_body_of_101_mib_is_refused_while_it_is_sent(server: Served, how: str) -> None:
+    connection = server.connection()
+    part = b"\0" * 65536
+    parts = 101 * 16
+    try:
+        connection.putrequest("POST", "/v1/producer/submit")
+        connection.putheader("Content-Type", MSGPACK)
+        if how == "announced":
+            connection.putheader("Content-Length", str(len(part) * parts))
+        else:
+            connection.putheader("Transfer-Encoding", "chunked")
+        connection.endheaders()
+        sent = 0
+        try:
+            for _ in range(parts):
+                connection.send(part if how == "announced" else b"10000\r\n" + part + b"\r\n")
+                sent += len(part)
+        except (BrokenPipeError, ConnectionResetError):
+            pass  # it has closed its ear
+        answer = connection.getresponse()
+        assert answer.status == 413
+        assert "presign" in msgpack.unpackb(answer.read())["hint"]
+    finally:
+        connection.close()
+    assert server.get("/readyz").status == 200
