@@ -1,0 +1,52 @@
+"""Functions that the fault tests submit. Their results follow from their arguments, whoever runs them how often."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from lakeshore.sdk.functions import udf
+
+BIG = 300_000
+"""Bytes of a payload that travels beside the call, and is a file at both ends."""
+
+
+def note_run(directory: str, number: str) -> None:
+    """One line for each execution; appends of this size are whole."""
+    with open(os.path.join(directory, "runs"), "ab", buffering=0) as runs:
+        runs.write(f"{number}\n".encode())
+
+
+@udf
+def small(directory: str, number: str, seed: int) -> list[int]:
+    note_run(directory, number)
+    return [seed, seed * seed]
+
+
+@udf
+def streamed(directory: str, number: str, seed: int) -> Iterator[int]:
+    note_run(directory, number)
+    for step in range(4):
+        time.sleep(0.01)
+        yield seed + step
+
+
+@udf
+def large(directory: str, number: str, seed: int, data: bytes) -> bytes:
+    note_run(directory, number)
+    return data[::-1] + str(seed).encode()
+
+
+@udf
+def slow(directory: str, number: str, seconds: float) -> str:
+    note_run(directory, number)
+    Path(directory, f"began-{number}").touch()
+    time.sleep(seconds)
+    return number
+
+
+@udf
+def plus_one(x: int) -> int:
+    return x + 1
