@@ -75,6 +75,18 @@ VALUES (:id, :ns, :queue, 'queued', :priority, :key, :hash, :function, :run_conf
 ON CONFLICT DO NOTHING
 RETURNING seq
 
+-- name: submit_if_plain
+INSERT INTO invocation (id, ns, queue, state, priority, key, hash, function, run_config, code, prefix, parent, root,
+                        max_attempts, retry_nonce, submitted_at)
+SELECT :id, :ns, :queue, 'queued', :priority, :key, :hash, :function, :run_config, :code, :prefix, :parent,
+       COALESCE((SELECT root FROM invocation WHERE id = :parent AND ns = :ns), :parent, :id), :max_attempts,
+       :retry_nonce, :now
+WHERE EXISTS (SELECT 1 FROM queue WHERE ns = :ns AND name = :queue AND state IN ('active', 'paused')
+                                    AND max_depth IS NULL)
+  AND NOT EXISTS (SELECT 1 FROM tombstone WHERE id = :id)
+ON CONFLICT DO NOTHING
+RETURNING seq
+
 -- name: row_for_resubmit
 SELECT seq, id, ns, queue, key, hash, state, claim, retry_nonce FROM invocation WHERE id = :id
 

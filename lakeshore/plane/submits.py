@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import struct
 from typing import Any
 
 from .contract import BlobRef, Conflict, Payload, Purged, QueueFull, QueueNotActive, Submission, Submitted
@@ -13,12 +14,10 @@ from .transaction import Transaction, payload_values
 
 def fingerprint(queue: str, function: bytes, args: Payload, run_config: bytes) -> bytes:
     """sha256 of what makes two submits the same one. Arguments count by content, however they travelled."""
-    digest = hashlib.sha256()
-    args_sha = args.sha256 if isinstance(args, BlobRef) else hashlib.sha256(args).hexdigest()
-    for part in (queue.encode(), function, args_sha.encode(), run_config):
-        digest.update(len(part).to_bytes(8, "big"))
-        digest.update(part)
-    return digest.digest()
+    name = queue.encode()
+    args_sha = bytes.fromhex(args.sha256) if isinstance(args, BlobRef) else hashlib.sha256(args).digest()
+    sizes = struct.pack(">QQQ", len(name), len(function), len(run_config))
+    return hashlib.sha256(b"".join((sizes, args_sha, name, function, run_config))).digest()
 
 
 def submit(tx: Transaction, item: Submission, now: float) -> Submitted:
@@ -26,6 +25,38 @@ def submit(tx: Transaction, item: Submission, now: float) -> Submitted:
 
     Raises Conflict, Purged, QueueNotActive, QueueFull.
     """
+    values = {
+        "id": item.id,
+        "ns": item.ns,
+        "queue": item.queue,
+        "priority": item.priority,
+        "key": item.key,
+        "hash": item.hash,
+        "function": item.function,
+        "run_config": item.run_config,
+        "code": item.code,
+        "prefix": item.prefix,
+        "parent": item.parent,
+        "max_attempts": item.max_attempts,
+        "retry_nonce": item.retry_nonce,
+        "now": now,
+    }
+    # Nearly every submit is a new id on a known, unlimited queue: one statement finds that out and inserts.
+    inserted = tx.one(SQL.submit_if_plain, values)
+    if inserted is None:
+        known = _known(tx, item, now)
+        if known is not None:
+            return known
+        _admit(tx, item, now)
+        inserted = tx.one(SQL.submit, values)
+        assert inserted is not None, "no other row had the id or the key in this transaction"
+    tx.change(SQL.put_args, payload_values(inserted[0], item.args))
+    tx.moved(item.ns, item.queue, None, "queued")
+    return Submitted(id=item.id, queue=item.queue)
+
+
+def _known(tx: Transaction, item: Submission, now: float) -> Submitted | None:
+    """The row that already stands for this submit. Raises Conflict, Purged."""
     row = tx.one(SQL.row_for_resubmit, {"id": item.id})
     if row is not None:
         return _again(tx, item, row, now, by_key=False)
@@ -34,34 +65,11 @@ def submit(tx: Transaction, item: Submission, now: float) -> Submitted:
         if row is not None:
             return _again(tx, item, row, now, by_key=True)
     grave = tx.one(SQL.tombstone, {"id": item.id})
-    if grave is not None:
-        if grave[0] != item.ns:
-            raise Conflict(f"invocation id {item.id} is taken; submit with a fresh id")
-        raise Purged(f"invocation {item.id} was settled and purged; submit with a fresh id to run it again")
-    _admit(tx, item, now)
-    inserted = tx.one(
-        SQL.submit,
-        {
-            "id": item.id,
-            "ns": item.ns,
-            "queue": item.queue,
-            "priority": item.priority,
-            "key": item.key,
-            "hash": item.hash,
-            "function": item.function,
-            "run_config": item.run_config,
-            "code": item.code,
-            "prefix": item.prefix,
-            "parent": item.parent,
-            "max_attempts": item.max_attempts,
-            "retry_nonce": item.retry_nonce,
-            "now": now,
-        },
-    )
-    assert inserted is not None, "no other row had the id or the key in this transaction"
-    tx.change(SQL.put_args, payload_values(inserted[0], item.args))
-    tx.moved(item.ns, item.queue, None, "queued")
-    return Submitted(id=item.id, queue=item.queue)
+    if grave is None:
+        return None
+    if grave[0] != item.ns:
+        raise Conflict(f"invocation id {item.id} is taken; submit with a fresh id")
+    raise Purged(f"invocation {item.id} was settled and purged; submit with a fresh id to run it again")
 
 
 def _again(tx: Transaction, item: Submission, row: tuple[Any, ...], now: float, *, by_key: bool) -> Submitted:
