@@ -37,6 +37,7 @@ class Leases:
 
     def __init__(self, lease_s: float) -> None:
         self.lease_s = lease_s
+        self._pause_s = min(PAUSE_S, lease_s / 2)  # a short lease may end within a short absence
         self._by_id: dict[str, Lease] = {}
         self._by_session: dict[tuple[str, str, str], set[str]] = {}
         self._last: tuple[float, float] | None = None
@@ -95,7 +96,7 @@ class Leases:
         last, self._last = self._last, (now, wall)
         if last is not None:
             paused, jumped = now - last[0], abs((wall - last[1]) - (now - last[0]))
-            if paused > PAUSE_S or jumped > PAUSE_S:
+            if paused > self._pause_s or jumped > self._pause_s:
                 self.extend(now)
                 return Due(expired=(), overdue=())
         leases = self._by_id.values()
