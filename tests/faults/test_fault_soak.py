@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import os
 import random
+import signal
 import socket
 import sqlite3
 import subprocess
@@ -236,8 +237,8 @@ def test_whoever_is_killed_nothing_acknowledged_is_lost_or_altered(cast: Cast, t
         assert cast.wait(name, QUIET_S) == 0, cast.log(name)
     until(lambda: left(cast) == 0, lambda: f"{left(cast)} rows never ended\n{cast.log('server')}")
     for name in ("worker-1", "worker-2", "server"):
-        assert cast.end(name) == 0, cast.log(name)
-    assert "Traceback" not in cast.log("server")
+        assert cast.end(name) in (0, -signal.SIGTERM), cast.log(name)  # one may not have begun to listen for it
+    assert "Traceback" not in (tmp_path / "log-server").read_text()
 
     said, kept = Said(tmp_path), Kept(tmp_path / "state")
     try:
