@@ -68,11 +68,12 @@ furnish() {
     chmod 644 "$root/srv/lakeshore.bundle"
 }
 
-# What a new user's shell has, and what pip needs to know about this machine's network.
+# What a new user's shell has, Ctrl-C included (what runs in the background is born deaf to it), and what pip needs to know about
+# this machine's network.
 as_user() {
     local -a settings=()
     mapfile -t settings < <(env | grep -E '^(PIP_(CERT|INDEX_URL|EXTRA_INDEX_URL|TRUSTED_HOST|CLIENT_CERT|DEFAULT_TIMEOUT|RETRIES|PROXY)|(https?|no|HTTPS?|NO)_(proxy|PROXY))=' || true)
-    "${net[@]}" chroot --userspec="$user:$user" "$root" /usr/bin/env -i HOME="/home/$user" USER="$user" LOGNAME="$user" TERM=dumb \
+    "${net[@]}" chroot --userspec="$user:$user" "$root" /usr/bin/env -i --default-signal=INT,QUIT HOME="/home/$user" USER="$user" LOGNAME="$user" TERM=dumb \
         PATH=/usr/local/bin:/usr/bin:/bin "${settings[@]}" bash -c "cd; $1"
 }
 
