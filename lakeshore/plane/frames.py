@@ -8,7 +8,7 @@ from typing import Any
 import msgpack
 
 from ..wire.frames import FrameKind, end_frame
-from .contract import Appended, Gap, NotHeld, UnknownInvocation
+from .contract import Appended, Gap, IllegalTransition, NotHeld, UnknownInvocation
 from .journal import FrameDamaged, Journal, Location
 from .statements import SQL
 from .transaction import Transaction
@@ -103,9 +103,13 @@ def trim(tx: Transaction, ns: str, invocation_id: str, *, keep_last: int = 0) ->
 
 
 def post(tx: Transaction, ns: str, queue: str, name: str, body: bytes, now: float, *, final: bool = False) -> int:
-    """Append one packed value to a topic (with `final`: its END, and no value); the plane assigns the seq."""
-    row = tx.one(SQL.post_topic, {"ns": ns, "queue": queue, "name": name, "now": now})
-    assert row is not None, "an upsert returns its row"
+    """Append one packed value to a topic (with `final`: its END, and no value); the plane assigns the seq.
+
+    Raises IllegalTransition after its END.
+    """
+    row = tx.one(SQL.post_if_open, {"ns": ns, "queue": queue, "name": name, "now": now, "final": int(final)})
+    if row is None:
+        raise IllegalTransition(f"topic {name!r} of queue {queue!r} has ended; post to another one")
     channel, seq = -int(row[0]), int(row[1])
     put(tx, channel, 0, seq, end_frame(seq) if final else value_frame(seq, body), final=final)
     return seq

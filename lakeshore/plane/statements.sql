@@ -262,9 +262,9 @@ DELETE FROM frame WHERE channel = :channel AND final = 1
 -- name: segments_in_use
 SELECT DISTINCT segment FROM frame
 
--- name: post_topic
-INSERT INTO topic (ns, queue, name, last, posted_at) VALUES (:ns, :queue, :name, 0, :now)
-ON CONFLICT (ns, queue, name) DO UPDATE SET last = last + 1, posted_at = :now
+-- name: post_if_open
+INSERT INTO topic (ns, queue, name, last, final, posted_at) VALUES (:ns, :queue, :name, 0, :final, :now)
+ON CONFLICT (ns, queue, name) DO UPDATE SET last = last + 1, final = :final, posted_at = :now WHERE final = 0
 RETURNING channel, last
 
 -- name: topic_of

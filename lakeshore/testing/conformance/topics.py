@@ -7,6 +7,7 @@ from itertools import islice
 
 import msgpack
 
+from ...sdk.errors import DispatchError
 from .base import Frame, FrameKind, Harness, Verbs, case, refused
 
 
@@ -80,3 +81,14 @@ def many_writers_get_numbers_without_a_hole(h: Harness) -> None:
     for thread in threads:
         thread.join(60)
     assert sorted(seqs) == list(range(40))
+
+
+@case("K-25", "P-248")
+def nothing_is_posted_after_the_end(h: Harness) -> None:
+    dp = h.plane()
+    _post(dp, "t", 1)
+    dp.topic_post("q", "t", b"", final=True)
+    for final in (False, True):
+        with refused(DispatchError, says="has ended"):
+            dp.topic_post("q", "t", msgpack.packb(2), final=final)
+    assert _bodies(dp, "t") == [1]
