@@ -198,3 +198,17 @@ def _idle(pid: int) -> bool:
 def _switches(pid: int) -> int:
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     return sum(int(line.split()[1]) for line in lines if "ctxt_switches" in line)
+
+
+@pytest.mark.inventory("P-341", "P-321")
+def test_a_worker_that_ends_at_once_leaves_nothing_behind(q: SyncQueue, server: served.Served) -> None:
+    """It is gone before its guardian is up: nobody complains, nothing is held, no file stays."""
+    command = [sys.executable, "-m", "dreamlake.lakeshore.daemon", "--queue", "work", "--url", server.url, "--once"]
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    for n in range(3):
+        inv_id = submit(q, bodies.quick, n)
+        done = subprocess.run(command, cwd=Path(__file__).parent, env=environment, capture_output=True, timeout=60)
+        assert done.returncode == 0
+        assert b"Traceback" not in done.stderr
+        assert q.result(inv_id)[0] == n
+        assert row(q, inv_id)["attempt"] == 1

@@ -7,6 +7,7 @@ everything back, and ends.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import random
@@ -62,7 +63,8 @@ class Ward:
         for name in ("worker", "queue", "n", "lease_s", "begun", "ready", "batch"):
             setattr(self, name, message[name])
         if message.get("slate"):
-            self.slate = Slate.attach(message["slate"])
+            with contextlib.suppress(FileNotFoundError):  # a short life: its worker took leave before we were up
+                self.slate = Slate.attach(message["slate"])
         self.heard_at = now
         self.overtaken = False
 
