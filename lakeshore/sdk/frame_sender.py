@@ -5,17 +5,20 @@ The body goes on while frames travel; it is held back only when too much waits.
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 from . import http_wire
 from .errors import DispatchError
 from .http_client import HttpClient
-from .http_wire import Refusal
 from .sources import Work
 from .watcher import patience
+
+log = logging.getLogger(__name__)
 
 MAX_FRAMES = 2048
 MAX_BYTES = 8 * 1024 * 1024
@@ -23,10 +26,10 @@ BATCH_BYTES = 1024 * 1024
 
 
 class FrameSender:
-    """`put` from the body's thread; a thread of its own sends, from the first frame on."""
+    """`put` from the body's thread; a thread of its own sends, from the first frame on, while `wanted()`."""
 
-    def __init__(self, client: HttpClient, work: Work) -> None:
-        self._client, self._work = client, work
+    def __init__(self, client: HttpClient, work: Work, wanted: Callable[[], bool]) -> None:
+        self._client, self._work, self._wanted = client, work, wanted
         self._changed = threading.Condition()
         self._frames: deque[tuple[int, bytes]] = deque()
         self._bytes = 0
@@ -49,13 +52,19 @@ class FrameSender:
             self._changed.notify_all()
 
     def flush(self) -> None:
-        """Return when everything is stored, and end the thread."""
+        """Return when everything is stored."""
         with self._changed:
             while self._error is None and (self._frames or self._sending):
                 self._changed.wait()
+            self._check()
+
+    def close(self, wait_s: float) -> None:
+        """The body has ended: what it yielded before it failed gets `wait_s` to arrive, then the thread ends."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._error is not None or not (self._frames or self._sending), wait_s)
+            self._frames.clear()
             self._closed = True
             self._changed.notify_all()
-            self._check()
 
     def _check(self) -> None:
         if self._error is not None:
@@ -88,13 +97,16 @@ class FrameSender:
                     return
 
     def _send(self, batch: list[tuple[int, bytes]]) -> None:
-        deadline, waits = time.monotonic() + self._client.timeout, patience()
+        waits = patience()
         while True:
             try:
                 return self._send_once(batch)
-            except Refusal as exc:  # a server without room may have some soon; what it has of these it knows (K-24)
-                if not http_wire.is_passing(exc) or time.monotonic() >= deadline:
+            except DispatchError as exc:
+                # A server that is away, or has no room, is waited for as long as the claim is ours (K-13). What it has
+                # of these frames already, it knows (K-24).
+                if self._closed or not self._wanted() or not http_wire.is_passing(exc):
                     raise
+                log.warning("%s; trying again", exc)
                 time.sleep(next(waits))
 
     def _send_once(self, batch: list[tuple[int, bytes]]) -> None:

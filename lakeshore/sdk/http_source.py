@@ -42,6 +42,7 @@ class SessionSource:
         self._retries, self._once = retries, once
         self._connection = BlockingConnection(client.target)
         self._slate: Slate | None = None
+        self._sink: FrameSender | None = None
         self._batch = 0
         self._draining = False
         self._began_at = 0.0
@@ -88,6 +89,9 @@ class SessionSource:
 
     def end(self, work: Work, ending: Ending) -> None:
         self._long = time.monotonic() - self._began_at > LONG_S
+        if self._sink is not None:
+            self._sink.close(FAREWELL_S if ending.outcome == "failed" else 0.0)
+            self._sink = None
         said: dict[str, Any] = {"state": ending.outcome}
         if ending.outcome == "succeeded":
             said |= self._result(work, ending.result)
@@ -118,7 +122,8 @@ class SessionSource:
                 time.sleep(next(waits))
 
     def sink(self, work: Work) -> FrameSink:
-        return FrameSender(self._client, work)
+        self._sink = FrameSender(self._client, work, lambda: self._session.claim_of(work.id) == work.claim)
+        return self._sink
 
     def drain(self) -> None:
         """Take no more jobs. May be called from a signal handler: a poll that waits ends at once."""

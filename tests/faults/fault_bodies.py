@@ -47,6 +47,32 @@ def slow(directory: str, number: str, seconds: float) -> str:
     return number
 
 
+def _wait_for_go(directory: str, number: str) -> None:
+    note_run(directory, number)
+    Path(directory, f"began-{number}").touch()
+    while not Path(directory, "go").exists():
+        time.sleep(0.01)
+
+
+@udf
+def large_after_go(directory: str, number: str) -> bytes:
+    _wait_for_go(directory, number)
+    return b"r" * BIG
+
+
+@udf
+def streamed_after_go(directory: str, number: str) -> Iterator[bytes]:
+    _wait_for_go(directory, number)
+    for step in range(3):
+        yield bytes([step]) * 50_000
+
+
+@udf
+def fails_after(steps: int) -> Iterator[int]:
+    yield from range(steps)
+    raise ValueError("on purpose")
+
+
 @udf
 def plus_one(x: int) -> int:
     return x + 1

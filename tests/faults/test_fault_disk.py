@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import fault_bodies as bodies
 import pytest
 from disks import SmallDisk, small_disk
-from served import Answer, Served, new_id, one, running
+from served import Answer, Served, environment, new_id, one, running
 
 from lakeshore import wire
 from lakeshore.sdk.dispatch import Dispatch
 from lakeshore.sdk.errors import DispatchError
 from lakeshore.sdk.http_dispatch import HttpDispatch
+
+PATIENCE_S = 60.0
+AWAY_S = 35.0 if "SOAK_S" in os.environ else 2.0
+"""A soak waits longer than any one verb keeps trying."""
 
 
 @pytest.fixture
@@ -204,6 +214,64 @@ def test_the_sdk_says_that_the_disk_of_the_server_is_full(server: Served, its_di
         assert (job.id, job.envelope) == (inv, b"e" * 300_000)
     finally:
         plane.close()
+
+
+@pytest.mark.inventory("K-8", "K-32")
+@pytest.mark.parametrize("trouble", ["full disk", "server away"])
+def test_what_a_body_has_made_waits_until_its_server_can_take_it(disk: SmallDisk, tmp_path: Path, trouble: str) -> None:
+    """The result and the frames of bodies that ended in bad times arrive once they are over; nothing runs again."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = str(probe.getsockname()[1])
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "state").symlink_to(disk.root)
+    with running(tmp_path / "run", "--port", port) as first, (tmp_path / "log").open("wb") as log:
+        plane = HttpDispatch(first.url)
+        options = {"_queue": "work", "_dispatch": plane, "_run_config": {"max_attempts": 1}}
+        large = bodies.large_after_go.submit(str(tmp_path), "0", **options)
+        streamed = bodies.streamed_after_go.submit(str(tmp_path), "1", **options)
+        command = [sys.executable, "-m", "dreamlake.lakeshore.daemon", "--queue", "work", "--url", first.url]
+        workers = [
+            subprocess.Popen(command, cwd=Path(__file__).parent, env=environment(), stdout=log, stderr=log)
+            for _ in range(2)
+        ]
+        try:
+            until(lambda: all((tmp_path / f"began-{n}").exists() for n in range(2)))
+            if trouble == "full disk":
+                disk.fill()
+            else:
+                first.process.kill()
+                first.process.wait()
+            (tmp_path / "go").touch()
+            if trouble == "full disk":
+                until(lambda: (tmp_path / "log").read_text().count("trying again") > 1)
+                disk.empty()
+                assert wire.unpack(plane.result(large, timeout=PATIENCE_S)) == b"r" * bodies.BIG
+                check_stream(plane, streamed)
+            else:
+                time.sleep(AWAY_S)  # the outage itself is what is tested
+                with running(tmp_path / "run", "--port", port):
+                    assert wire.unpack(plane.result(large, timeout=PATIENCE_S)) == b"r" * bodies.BIG
+                    check_stream(plane, streamed)
+        finally:
+            for worker in workers:
+                worker.kill()
+                worker.wait()
+            plane.close()
+    assert sorted((tmp_path / "runs").read_text().split()) == ["0", "1"]
+
+
+def check_stream(plane: HttpDispatch, inv: str) -> None:
+    frames = [wire.Frame.from_bytes(data) for _seq, data in plane.journal_read(inv, timeout=PATIENCE_S)]
+    assert [frame.body for frame in frames[:-1]] == [bytes([step]) * 50_000 for step in range(3)]
+    assert frames[-1].kind.name == "END"
+
+
+def until(what: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not what():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 @pytest.mark.inventory("K-32")

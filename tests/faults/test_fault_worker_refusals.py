@@ -28,8 +28,13 @@ PATIENCE_S = 60.0
 
 
 @pytest.fixture(scope="module")
-def q(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SyncQueue]:
-    """A queue of a server, and one worker that refuses pickled functions and runs throughout."""
+def q(serving: tuple[SyncQueue, int]) -> SyncQueue:
+    return serving[0]
+
+
+@pytest.fixture(scope="module")
+def serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[SyncQueue, int]]:
+    """A queue of a server, and one worker that refuses pickled functions and runs throughout: its pid."""
     home = tmp_path_factory.mktemp("refusing")
     with served.running(home) as server, (home / "worker.log").open("wb") as log:
         worker = subprocess.Popen(
@@ -42,7 +47,7 @@ def q(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SyncQueue]:
         )
         plane = HttpDispatch(server.url)
         try:
-            yield SyncQueue("work", dispatch=plane)
+            yield SyncQueue("work", dispatch=plane), worker.pid
             assert worker.poll() is None, (home / "worker.log").read_text()
             worker.terminate()
             assert worker.wait(PATIENCE_S) == 0
@@ -169,3 +174,24 @@ def test_101_mib_of_arguments_or_result_never_leave(q: SyncQueue) -> None:
         q.plane.ack(job, "w", result=big)
     q.plane.ack(job, "w", result=b"small")
     assert q.plane.result(job, timeout=PATIENCE_S) == b"small"
+
+
+@pytest.mark.inventory("K-24", "P-329")
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="threads are counted in /proc")
+def test_generators_that_fail_leave_their_yields_and_no_thread(serving: tuple[SyncQueue, int]) -> None:
+    q, pid = serving
+    once = {"_queue": q.name, "_dispatch": q.plane, "_run_config": {"max_attempts": 1}}
+
+    def threads() -> int:
+        return len(list(Path(f"/proc/{pid}/task").iterdir()))
+
+    for number in range(30):
+        inv = bodies.fails_after.submit(3, **once)
+        with pytest.raises(InvocationFailed, match="on purpose"):
+            q.result(inv, timeout=PATIENCE_S)
+        frames = [wire.Frame.from_bytes(data) for _seq, data in q.plane.journal_read(inv, timeout=PATIENCE_S)]
+        assert [(frame.kind.name, frame.body) for frame in frames[:-1]] == [("VALUE", n) for n in range(3)], number
+        assert frames[-1].kind.name == "ERROR"
+        if number == 2:
+            few = threads()
+    assert threads() <= few + 2
