@@ -28,6 +28,7 @@ from ..wire.states import LOCAL_NAMES
 from . import outcomes
 from .combiner import Combiner
 from .errors import DispatchError
+from .hints import unused_login
 from .ids import new_id
 
 __all__ = ["Claimed", "Dispatch", "DispatchError"]
@@ -143,7 +144,7 @@ class Dispatch:
                         raise outcomes.not_there(inv_id, ended.state)
                     left = deadline - time.monotonic()
                     if left <= 0:
-                        raise outcomes.still(inv_id, str(ended.row_state), timeout)
+                        raise outcomes.still(inv_id, str(ended.row_state), timeout, self._hint())
                     bell.wait(left)
         if ended.state != "succeeded":
             raise outcomes.failure(inv_id, ended.state, msgpack.unpackb(ended.error) if ended.error else None)
@@ -361,6 +362,9 @@ class Dispatch:
 
     def _rows(self, statement: str, values: dict[str, Any]) -> list[tuple[Any, ...]]:
         return self._state().combiner.rows(statement, values)
+
+    def _hint(self) -> str | None:
+        return None if self.path == ":memory:" else unused_login()
 
     def _ring_work(self, queue: str, ns: str | None = None) -> None:
         ns = self.ns if ns is None else ns

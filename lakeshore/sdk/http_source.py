@@ -45,6 +45,8 @@ class SessionSource:
         self._sink: FrameSender | None = None
         self._batch = 0
         self._draining = False
+        self._away = False
+        """Whether the server did not answer the last poll."""
         self._began_at = 0.0
         self._long = False
         """Whether the last job was long: then nothing is taken that would have to wait behind the next."""
@@ -181,7 +183,9 @@ class SessionSource:
             if self._once and not session.held and not session.unsaid:
                 raise DispatchError(f"polling {session.queue} failed: {exc}") from exc
             if not self._draining:
-                log.warning("%s; trying again", exc)
+                if not self._away:
+                    log.warning("%s; trying again until it answers", exc)
+                self._away = True
                 time.sleep(next(self._waits))
             return
         except Refusal as exc:
@@ -192,6 +196,9 @@ class SessionSource:
                 time.sleep(next(self._waits))
                 return
             raise
+        if self._away:
+            log.warning("connected again to %s", self._client.url)
+            self._away = False
         self._waits = patience()
         self._said_at = time.monotonic()
         with session.lock:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
+import sys
 import warnings
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
 from typing import Any
@@ -221,7 +222,15 @@ def _warn_untrusted(udf: UDF[..., Any], plane: Any) -> None:
     if getattr(plane, "local", True):
         return
     warnings.warn(
-        f"{udf.__qualname__} travels by value, and workers of this plane refuse pickled functions: "
-        "start the worker with --allow-pickled, or move the function to a module that the worker can import",
-        stacklevel=5,
+        f"{udf.__qualname__} travels by value, and a worker of this plane refuses pickled functions unless it was "
+        "started with --allow-pickled; or move the function to a module that the worker can import",
+        stacklevel=_calls_of_ours(),
     )
+
+
+def _calls_of_ours() -> int:
+    """How many frames lie between a warning and the caller's own code, however the call was written."""
+    frame, depth = sys._getframe(1), 1
+    while frame.f_back is not None and str(frame.f_globals.get("__name__", "")).startswith("lakeshore.sdk"):
+        frame, depth = frame.f_back, depth + 1
+    return depth

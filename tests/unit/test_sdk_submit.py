@@ -174,7 +174,7 @@ class Remote(Dispatch):
 def test_a_function_by_value_to_strangers_warns_and_names_both_ways_out() -> None:
     plane = Remote(":memory:")
     fn = dls.udf(lambda: 1, queue="gpu")
-    with pytest.warns(UserWarning, match=r"--allow-pickled, or move the function to a module"):
+    with pytest.warns(UserWarning, match=r"--allow-pickled; or move the function to a module"):
         fn.submit(_dispatch=plane)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -233,3 +233,38 @@ def test_sending_does_not_hold_up_an_event_loop(start: Any) -> None:
     start(main())
     assert threads != [threading.get_ident()]
     noting.close()
+
+
+@pytest.mark.inventory("P-763", "P-718")
+def test_a_wait_at_the_local_file_names_a_login_that_is_not_used(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    login = tmp_path / "config" / "lakeshore" / "auth.yml"
+    login.parent.mkdir(parents=True)
+    login.write_text("server: https://cp.example.com\nnamespace: dev\ntoken: dlk_secret\n")
+    plane = Dispatch(tmp_path / "plane.sqlite")
+    inv_id = embed.submit(1, _dispatch=plane)
+    with pytest.raises(
+        TimeoutError, match=r"still 'queued' after 0\.0s; .*saved for https://cp\.example\.com"
+    ) as caught:
+        plane.result(inv_id, timeout=0)
+    assert "dlk_secret" not in str(caught.value)
+    monkeypatch.setenv("LAKESHORE_URL", "https://cp.example.com")
+    with pytest.raises(TimeoutError, match=r"still 'queued' after 0\.0s$"):
+        plane.result(inv_id, timeout=0)
+    plane.close()
+
+
+def test_the_warning_about_a_function_by_value_points_at_the_call(tmp_path: Any) -> None:
+    class Remote(Dispatch):
+        local = False
+
+    plane = Remote(tmp_path / "plane.sqlite")
+    near = dls.udf(queue="gpu")(lambda: 1)
+    with pytest.warns(UserWarning, match="unless it was started with --allow-pickled") as told:
+        near.submit(_dispatch=plane)
+        with pytest.raises(TimeoutError):
+            near(_dispatch=plane, _timeout=0)
+    assert {warning.filename for warning in told} == {__file__}
+    plane.close()

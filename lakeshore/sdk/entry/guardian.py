@@ -16,6 +16,7 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -163,7 +164,7 @@ class Guardian:
 
     def _stand_in(self, ward: Ward) -> None:
         """Poll for a busy worker until it speaks again."""
-        waits = full_jitter(random.random, base=0.1, cap=2.0)
+        waits = _patience(ward.lease_s)
         with BlockingConnection(self._target) as connection:
             while True:
                 heard_at = ward.heard_at
@@ -180,7 +181,7 @@ class Guardian:
                     log.info("standing in for %s: %s", ward.session, exc)
                     time.sleep(next(waits))
                     continue
-                waits = full_jitter(random.random, base=0.1, cap=2.0)
+                waits = _patience(ward.lease_s)
                 self._pass_on(ward, answer)
                 if ward.heard_at != heard_at:
                     break
@@ -245,6 +246,12 @@ class Guardian:
                 return
             else:
                 return
+
+
+def _patience(lease_s: float) -> Iterator[float]:
+    """How long to leave a server alone that does not answer: never so long that a lease could end meanwhile."""
+    cap = min(2.0, lease_s / 4)
+    return full_jitter(random.random, base=min(0.1, cap), cap=cap)
 
 
 def _pidfd(pid: int) -> int:
