@@ -62,6 +62,11 @@ class HttpDispatch:
         """The server's address."""
         return self.client.url
 
+    @property
+    def token(self) -> str | None:
+        """The bearer that goes with every request."""
+        return self.client.token
+
     # -- producers
 
     def submit(
