@@ -74,7 +74,7 @@ class App:
             404,
             f"unknown namespace {caller.ns!r}",
             field="namespace",
-            hint=f"create it: lakeshore admin namespace create {caller.ns}",
+            hint=f'create it with the admin token: POST /v1/admin/namespaces {{"name": "{caller.ns}"}}',
         )
 
     async def until_down(self, pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:

@@ -108,7 +108,9 @@ class Gate:
         if authorization is None:
             if not self.is_open:
                 raise HttpError(
-                    401, "missing bearer token", hint="send Authorization: Bearer <token>; see lakeshore auth login"
+                    401,
+                    "missing bearer token",
+                    hint="send Authorization: Bearer <token>; our clients send LAKESHORE_CLIENT_TOKEN",
                 )
             self._check_open(request)
         named = headers.get(b"x-ls-namespace") if ns is None else ns.encode()

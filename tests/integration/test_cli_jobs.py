@@ -168,6 +168,16 @@ def test_another_namespace_is_another_list(run: Run, queue: SyncQueue) -> None:
     assert code == 1 or json.loads(out) == []
 
 
+def test_an_unknown_namespace_is_refused_with_the_route_that_makes_it(
+    secured_server: Served, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LAKESHORE_URL", secured_server.url)
+    monkeypatch.setenv("LAKESHORE_CLIENT_TOKEN", ADMIN)
+    code, _out, err = run("--namespace", "nowhere", "jobs", "list")
+    assert code == 1
+    assert 'POST /v1/admin/namespaces {"name": "nowhere"}' in err
+
+
 @pytest.mark.inventory("C-053", "C-019")
 def test_a_server_that_needs_tokens_refuses_without_and_accepts_the_environments(
     secured_server: Served, run: Run, monkeypatch: pytest.MonkeyPatch
@@ -177,6 +187,7 @@ def test_a_server_that_needs_tokens_refuses_without_and_accepts_the_environments
     assert (code, out) == (1, "")
     assert "error: missing bearer token" in err
     assert "hint: " in err
+    assert "LAKESHORE_CLIENT_TOKEN" in err
     monkeypatch.setenv("LAKESHORE_CLIENT_TOKEN", ADMIN)
     assert run("jobs", "list", "--json")[0] == 0
     code, _out, err = run("jobs", "list", "--token", "wrong-token-altogether")
