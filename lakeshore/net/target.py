@@ -64,7 +64,7 @@ def parse_target(url: str, *, ca_file: str | None = None) -> Target:
     except ValueError as error:
         raise ValueError(f"the server's URL cannot be read ({_reason(error)}); write it as http://host:port") from None
     if parts.scheme not in DEFAULT_PORTS:
-        raise ValueError(f"the server's URL must start with http:// or https:// (got {parts.scheme or 'no scheme'!r})")
+        raise ValueError(f"the server's URL must start with http:// or https://{_got(url)}")
     if parts.username is not None or parts.password is not None:
         raise ValueError("the server's URL contains a user name or password; remove it and pass a token instead")
     if parts.query or parts.fragment:
@@ -89,6 +89,20 @@ def parse_target(url: str, *, ca_file: str | None = None) -> Target:
         host_header=host_header,
         url=f"{parts.scheme}://{host_header}{prefix}",
     )
+
+
+def _got(url: str) -> str:
+    """The value, and what was probably meant by one that names no scheme; nothing where it may hold a password."""
+    if any(c in url for c in "@?#"):
+        return ""
+    if "://" in url:
+        return f" (got {url!r:.80})"
+    meant = f"http://{url.lstrip('/')}"
+    try:
+        parse_target(meant)
+    except ValueError:
+        return f" (got {url!r:.80})"
+    return f" (got {url!r:.80}; try {meant:.80})"
 
 
 def _reason(error: ValueError) -> str:

@@ -44,6 +44,23 @@ def test_a_url_that_is_none_is_refused_without_repeating_a_password(url: str) ->
     assert "hunter2" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("localhost:8080", "(got 'localhost:8080'; try http://localhost:8080)"),
+        ("127.0.0.1:8080/base", "(got '127.0.0.1:8080/base'; try http://127.0.0.1:8080/base)"),
+        ("lake.example", "(got 'lake.example'; try http://lake.example)"),
+        ("ftp://x", "(got 'ftp://x')"),
+        ("localhost:port", "(got 'localhost:port')"),
+        ("u:hunter2@h", "must start with http:// or https://"),
+    ],
+)
+def test_a_url_without_its_scheme_is_told_whole_with_what_was_meant(url: str, said: str) -> None:
+    with pytest.raises(ValueError) as caught:
+        parse_target(url)
+    assert str(caught.value).endswith(said)
+
+
 def test_origins_are_compared_by_scheme_host_and_port() -> None:
     target = parse_target("https://lake.example/base")
     assert target.same_origin("https://LAKE.example:443/v1/blobs/x")
