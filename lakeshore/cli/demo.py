@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 import signal
 import sys
 from collections import Counter
@@ -16,7 +15,9 @@ import click
 
 from .exits import ExitCode
 from .failures import Failure
+from .numbers import Whole
 from .output import console, print_json, print_table, say
+from .started import started_as
 
 if TYPE_CHECKING:
     from lakeshore.demo.driver import Outcome
@@ -26,9 +27,7 @@ QUARTERS = 4
 
 
 @click.command()
-@click.option(
-    "--workers", type=click.IntRange(1, 64), default=2, show_default=True, metavar="<n>", help="Worker processes."
-)
+@click.option("--workers", type=Whole(1, 64), default=2, show_default=True, metavar="<n>", help="Worker processes.")
 @click.option("--keep", is_flag=True, help="Leave the server and a worker running.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object on stdout.")
 def demo(workers: int, keep: bool, as_json: bool) -> int:
@@ -123,14 +122,15 @@ def _tell(outcome: Outcome) -> None:
 
 
 def _tell_how_to_stop(stage: Stage) -> None:
-    pids = stage.keep()
+    program = started_as()
+    stage.keep()
     say("")
     say("still running. Look at it:")
     say(f"  export LAKESHORE_URL={stage.url}")
-    say("  lakeshore jobs list --limit 10")
-    say("  lakeshore jobs list --json | jq -r '.[0].id'     # then: lakeshore jobs show <id>")
-    say("and stop it:")
-    say(f"  kill {' '.join(map(str, pids))}; rm -r {shlex.quote(str(stage.directory))}")
+    say(f"  {program} jobs list --limit 10")
+    say(f"  {program} jobs list --json | jq -r '.[0].id'     # then: {program} jobs show <id>")
+    say("and stop it (this ends the processes, waits for them, and removes what they wrote):")
+    say(f"  {stage.stop}")
 
 
 def _totals(outcome: Outcome) -> dict[str, int]:
@@ -151,7 +151,12 @@ def _document(outcome: Outcome, stage: Stage, keep: bool) -> dict[str, Any]:
     kept: dict[str, Any] | None = None
     if keep:
         children = [*stage.workers, *([stage.server] if stage.server is not None else [])]
-        kept = {"directory": str(stage.directory), "pids": [child.pid for child in children], "owner": os.getuid()}
+        kept = {
+            "directory": str(stage.directory),
+            "pids": [child.pid for child in children],
+            "owner": os.getuid(),
+            "stop": stage.stop,
+        }
     return {
         "source": str(outcome.corpus.root),
         "modules_found": outcome.corpus.found,

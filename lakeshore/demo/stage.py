@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -26,6 +27,22 @@ from lakeshore.cli.worker import MODULE, import_path
 READY_S = 30.0
 STOP_S = 5.0
 _NAP_S = 0.02
+STOP = """\
+#!/bin/sh
+# Ends what `lakeshore demo --keep` left running: the workers, then the server. Then removes this directory.
+runs() {
+    kill -0 "$1" 2>/dev/null && ! grep -q '^State:.Z' "/proc/$1/status" 2>/dev/null
+}
+end() {
+    kill "$1" 2>/dev/null
+    tries=0
+    while runs "$1" && [ "$tries" -lt 100 ]; do
+        sleep 0.1
+        tries=$((tries + 1))
+    done
+    kill -KILL "$1" 2>/dev/null
+}
+"""
 
 
 class Stage:
@@ -78,14 +95,21 @@ class Stage:
         self._end(self.workers[but:])
         del self.workers[but:]
 
-    def keep(self) -> list[int]:
-        """Leave everything running and in place; the processes' numbers."""
-        self._kept = True
+    @property
+    def stop(self) -> str:
+        """The command that ends and removes what is kept."""
+        return f"sh {shlex.quote(str(self.directory / 'stop'))}"
+
+    def keep(self) -> None:
+        """Leave everything running and in place, for `stop`."""
         running = [*self.workers, *([self.server] if self.server is not None else [])]
+        ends = [f"end {child.pid}" for child in running]
+        lines = [*ends, f"rm -r {shlex.quote(str(self.directory))}"]
+        (self.directory / "stop").write_text(STOP + "\n".join(lines) + "\n", "utf-8")
+        self._kept = True
         for child in running:
             self._minder.forget(child)
             child.returncode = 0  # it is not ours any more: nothing to wait for, nothing to warn about
-        return [child.pid for child in running]
 
     def __enter__(self) -> Stage:
         return self
