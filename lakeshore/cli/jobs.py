@@ -12,15 +12,20 @@ from typing import Any
 import click
 
 from lakeshore.client.errors import ApiError
+from lakeshore.wire.errors import NameError_
+from lakeshore.wire.names import check_queue
 
 from .exits import ExitCode
 from .failures import Failure
 from .groups import Group
+from .numbers import Whole
 from .output import age, duration, local_time, moment, plain, print_json, print_table, say
 from .server import connect, server_options
 
 STATES = ("queued", "running", "succeeded", "failed", "killed", "timeout")
 TIMES = ("submittedAt", "claimedAt", "startedAt", "finishedAt")
+ALIASES = {"worker": "workerId", "queue": "queueName"}
+"""Names that a row has twice, in short for jq."""
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
@@ -33,8 +38,8 @@ def jobs() -> None:
 @click.option("--state", "states", multiple=True, type=click.Choice(STATES), help="Only these; repeatable.")
 @click.option("--worker", metavar="<id>", help="Only what this worker claimed.")
 @click.option("--queue", metavar="<name>", help="Only this queue.")
-@click.option("--limit", type=click.IntRange(1, 200), default=50, show_default=True, metavar="<n>")
-@click.option("--offset", type=click.IntRange(min=0), default=0, show_default=True, metavar="<n>")
+@click.option("--limit", type=Whole(1, 200), default=50, show_default=True, metavar="<n>")
+@click.option("--offset", type=Whole(min=0), default=0, show_default=True, metavar="<n>")
 @json_option
 @click.option("--envelope", is_flag=True, help="JSON as the server gives it: {invocations, limit, offset, count}.")
 @server_options
@@ -53,6 +58,7 @@ def list_(
     token: str | None,
 ) -> None:
     """List invocations, newest first."""
+    _check_queue(queue)
     with connect(ctx, url, namespace, token) as server:
         answer = server.invocations(states=states, worker=worker, queue=queue, limit=limit, offset=offset)
     if envelope:
@@ -165,6 +171,7 @@ def bulk_cancel(
     ctx: click.Context, queue: str | None, as_json: bool, url: str | None, namespace: str | None, token: str | None
 ) -> None:
     """Kill everything that is queued. What runs is untouched."""
+    _check_queue(queue)
     with connect(ctx, url, namespace, token) as server:
         answer = server.bulk_cancel(queue=queue)
     if as_json:
@@ -172,6 +179,15 @@ def bulk_cancel(
     else:
         where = f" on queue {queue}" if queue else ""
         click.echo(f"{answer.get('cancelled', 0)} cancelled{where}")
+
+
+def _check_queue(name: str | None) -> None:
+    """A queue of that name may exist. click.BadParameter (exit 2) says what may."""
+    if name is not None:
+        try:
+            check_queue(name)
+        except NameError_ as error:
+            raise click.BadParameter(str(error).removeprefix("queue: "), param_hint="'--queue'") from error
 
 
 def _row(row: dict[str, Any]) -> dict[str, Any]:
@@ -194,6 +210,7 @@ def _refused(error: ApiError) -> Exception:
 
 def describe(row: dict[str, Any], now: datetime) -> list[str]:
     """The record as lines for a person: facts in a column, then nested values, then the error's traceback as it is."""
+    row = {key: value for key, value in row.items() if key not in ALIASES or row.get(ALIASES[key], ...) != value}
     lines, nested = [], []
     width = max(len(key) for key in row) + 2 if row else 0
     error = row.get("error")

@@ -1,12 +1,14 @@
 """What commands print: JSON, tables, times.
 
-Rules: data on stdout, talk on stderr. A table fits the terminal; into a pipe it is never cut. NO_COLOR is obeyed, and
-colour says nothing that the text does not say. Times are ISO in JSON, local and relative for people.
+Rules: data on stdout, talk on stderr. A table fits the terminal; into a pipe it is never cut, and what is in its first
+column (ids) nowhere. With NO_COLOR there is no bold either; colour says nothing that the text does not say. Times are
+ISO in JSON, local and relative for people.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 from collections.abc import Iterable, Sequence
@@ -17,6 +19,9 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 WIDE = 10_000
+GAP = 2
+NARROWEST = 5
+"""What is left of the flexible column before others go."""
 STATE_STYLES = {
     "queued": "cyan",
     "running": "blue",
@@ -53,7 +58,8 @@ def console(file: TextIO | None = None, width: int | None = None) -> Console:
     file = sys.stdout if file is None else file
     if width is None and not file.isatty():
         width = WIDE
-    return Console(file=file, width=width, highlight=False, markup=False, emoji=False)
+    colours: Literal["auto"] | None = None if os.environ.get("NO_COLOR") else "auto"
+    return Console(file=file, width=width, color_system=colours, highlight=False, markup=False, emoji=False)
 
 
 def print_table(
@@ -64,22 +70,31 @@ def print_table(
     flexible: str,
     width: int | None = None,
 ) -> None:
-    """A table without lines. `right` columns are numbers; only `flexible` gives way where the terminal is narrow."""
+    """A table without lines. `right` columns are numbers. Where the terminal is narrow `flexible` gives way, then the
+    columns from the last on; the first one stays whole.
+    """
+    from rich.cells import cell_len  # wall: as above
     from rich.table import Table  # wall: as above
     from rich.text import Text  # wall: as above
 
+    out = console(width=width)
     numbers = set(right)
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for name in columns:
+    texts = [[plain(value) for value in row] for row in rows]
+    needed = [max(map(cell_len, (name, *column))) for name, *column in zip(columns, *texts, strict=True)]
+    least = [min(size, NARROWEST) if name == flexible else size for name, size in zip(columns, needed, strict=True)]
+    shown = len(columns)
+    while shown > 1 and sum(least[:shown]) + GAP * (shown - 1) > out.width:
+        shown -= 1
+    out.width = max(out.width, needed[0])
+    table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="bold")
+    for name in columns[:shown]:
         justify: Literal["left", "right"] = "right" if name in numbers else "left"
         table.add_column(name.upper(), justify=justify, no_wrap=name != flexible, overflow="ellipsis")
-    for row in rows:
-        cells = []
-        for name, value in zip(columns, row, strict=True):
-            text = Text(plain(value), style=STATE_STYLES.get(value, "") if name == "state" else "")
-            cells.append(text)
-        table.add_row(*cells)
-    out = console(width=width)
+    for row in texts:
+        styles = [
+            STATE_STYLES.get(value, "") if name == "state" else "" for name, value in zip(columns, row, strict=True)
+        ]
+        table.add_row(*(Text(value, style=style) for value, style in zip(row[:shown], styles, strict=False)))
     with out.capture() as captured:
         out.print(table)
     for line in captured.get().splitlines():

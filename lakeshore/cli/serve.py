@@ -12,6 +12,7 @@ import click
 
 from .exits import ExitCode
 from .failures import Failure
+from .numbers import Seconds, Whole
 from .output import print_json
 
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -20,7 +21,7 @@ PLACE = click.Path(path_type=Path)
 
 @click.command()
 @click.option("--host", default="127.0.0.1", show_default=True, metavar="<address>", help="Address to listen on.")
-@click.option("--port", type=click.IntRange(0, 65535), metavar="<n>", help="PORT, else 8080; 0: any free one.")
+@click.option("--port", type=Whole(0, 65535), metavar="<n>", help="PORT, else 8080; 0: any free one.")
 @click.option("--state-dir", type=PLACE, metavar="<dir>", help="Where everything is kept (LAKESHORE_STATE_DIR).")
 @click.option("--tls-cert", type=FILE, metavar="<pem>", help="Serve HTTPS with this certificate.")
 @click.option("--tls-key", type=FILE, metavar="<pem>", help="Its private key, where the certificate's file has none.")
@@ -30,7 +31,7 @@ PLACE = click.Path(path_type=Path)
 )
 @click.option(
     "--lease-s",
-    type=float,
+    type=Seconds(),
     default=60.0,
     show_default=True,
     metavar="<s>",
@@ -82,8 +83,14 @@ def serve(
         )
         trio.run(partial(server.serve, options, ready=_told if as_json else None))
     except server.ServeError as error:
-        raise Failure(str(error)) from error
+        raise Failure(_plain(error)) from error
     return ExitCode.OK
+
+
+def _plain(error: Exception) -> str:
+    """The sentence, without the number that an OSError puts in front of its own."""
+    cause = error.__cause__
+    return cause.strerror if isinstance(cause, OSError) and cause.strerror else str(error)
 
 
 def _told(url: str) -> None:

@@ -1,7 +1,8 @@
 """Keeps worker processes running in the foreground, and takes them down with itself.
 
     a child dies                  another one takes its place, after an exponential back-off; it starts afresh once a
-                                  child has lived for a minute. Not after exit 0 (done) or 2 (cannot start)
+                                  child has lived for a minute. Not after exit 0 (done) or 2 (cannot start), nor
+                                  after three quick exits 1 in a row: it is refused, and says itself by whom and why
     first SIGINT, SIGTERM, SIGHUP passed on as TERM: the running job finishes, then the worker exits
     second, or --kill-timeout     TERM again: the worker stops the body and gives the job back
     third, or two seconds later   KILL
@@ -28,6 +29,8 @@ from .minder import GIVE_BACK_S, Minder
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 30.0
 STEADY_S = 60.0
 FINAL = (ExitCode.OK, ExitCode.USAGE)
+QUICK_S = 5.0
+REFUSALS = 3
 
 
 @dataclass(slots=True, kw_only=True)
@@ -38,6 +41,8 @@ class Slot:
     started: float = 0.0
     due: float = 0.0
     failures: int = 0
+    refusals: int = 0
+    """How often in a row a worker failed right after its start."""
     code: int | None = None
     """How the last process ended, once no other is to follow."""
 
@@ -106,6 +111,15 @@ class Supervisor:
             slot.code = ExitCode.OK if self._asked and not self.once and returned == -signal.SIGTERM else code
             if code == ExitCode.USAGE and self.procs > 1:
                 self._stop_the_others()
+            return
+        quick = code == ExitCode.FAILED and now - slot.started < QUICK_S
+        slot.refusals = slot.refusals + 1 if quick else 0
+        if slot.refusals == REFUSALS:
+            slot.code = code
+            self.say(
+                f"worker {child.pid} exited with {code}, as the {REFUSALS - 1} before it did, within {QUICK_S:g} s; "
+                "not starting another: mend what it says above"
+            )
             return
         slot.failures = 1 if now - slot.started >= STEADY_S else slot.failures + 1
         wait = pause(slot.failures)

@@ -18,10 +18,12 @@ from typing import Any, TypeVar
 import click
 
 from lakeshore import _self
+from lakeshore.net.target import parse_target
 
 from .exits import ExitCode
 from .failures import Failure
 from .groups import Group
+from .numbers import Seconds, Whole
 from .output import print_json, say
 from .supervisor import Supervisor
 
@@ -59,7 +61,7 @@ def _options(command: F) -> F:
             click.option("--allow-pickled", is_flag=True, help="Run functions that were sent by value."),
             click.option(
                 "--kill-timeout",
-                type=click.FloatRange(min=0),
+                type=Seconds(min=0),
                 default=15.0,
                 show_default=True,
                 metavar="<s>",
@@ -75,7 +77,7 @@ def _options(command: F) -> F:
 
 @worker.command()
 @_options
-@click.option("--procs", type=click.IntRange(1, 1024), default=1, show_default=True, metavar="<n>", help="Processes.")
+@click.option("--procs", type=Whole(1, 1024), default=1, show_default=True, metavar="<n>", help="Processes.")
 @click.pass_context
 def start(ctx: click.Context, /, procs: int, **given: Any) -> int:
     """Keep workers running: one that dies is replaced."""
@@ -100,9 +102,16 @@ def _run(ctx: click.Context, given: dict[str, Any], *, once: bool, procs: int) -
         else:
             click.echo(shlex.join(argv))
         return ExitCode.OK
+    env = {**os.environ, **added}
+    url = given["url"] or env.get("LAKESHORE_URL")
+    if url and given["module"] == MODULE:
+        try:
+            parse_target(url)
+        except ValueError as error:
+            raise Failure(str(error), code=ExitCode.USAGE) from error
     supervisor = Supervisor(
         argv=argv,
-        env={**os.environ, **added},
+        env=env,
         procs=procs,
         once=once,
         kill_timeout=given["kill_timeout"],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -44,6 +45,15 @@ def test_an_open_address_without_a_token_is_refused_with_what_to_do(tmp_path: Pa
     done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout) == (1, "")
     assert "LAKESHORE_ADMIN_TOKEN" in done.stderr
+
+
+def test_a_taken_port_is_told_in_plain_words(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        command = [*PROGRAM, "--port", str(port), "--state-dir", str(tmp_path / "state")]
+        done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1
+    assert f"error: 127.0.0.1 port {port} is taken by another program: stop it, or choose another port" in done.stderr
 
 
 def test_a_port_variable_that_is_no_number_is_told(tmp_path: Path) -> None:

@@ -125,6 +125,25 @@ def test_a_worker_that_dies_is_replaced(start: Start, tmp_path: Path) -> None:
     assert supervisor.returncode == 0
 
 
+def test_a_worker_that_fails_at_each_start_is_given_up(start: Start, tmp_path: Path) -> None:
+    supervisor = start("start", "1")
+    _out, err = supervisor.communicate(timeout=60)
+    assert supervisor.returncode == 1
+    assert len(pids(tmp_path, 3)) == 3
+    assert "not starting another" in err
+
+
+def test_a_refused_token_ends_the_worker_with_the_servers_words(secured_server: Served, tmp_path: Path) -> None:
+    environment = {**os.environ, "LAKESHORE_CLIENT_TOKEN": "wrong-token-altogether"}
+    command = real("start", "default", secured_server.url)
+    done = subprocess.run(
+        command, check=False, capture_output=True, text=True, cwd=tmp_path, env=environment, timeout=120
+    )
+    assert done.returncode == 1
+    assert "invalid token" in done.stderr
+    assert "wrong-token" not in done.stderr
+
+
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
 def test_the_first_signal_drains_every_worker(start: Start, tmp_path: Path, number: signal.Signals, code: int) -> None:
     supervisor = start("start", "drains", "--procs", "2")

@@ -109,6 +109,37 @@ def test_a_malformed_url_is_bad_usage_and_no_password_is_repeated(url: str, caps
     assert "hunter2" not in capsys.readouterr().err
 
 
+def test_a_url_without_its_scheme_is_one_sentence_of_bad_usage(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LAKESHORE_URL", "localhost:8080")
+    for arguments in (["jobs", "list"], ["worker", "start"], ["worker", "once"]):
+        assert main(arguments) == ExitCode.USAGE
+        said = capsys.readouterr().err
+        assert said.count("\n") == 1
+        assert "try http://localhost:8080" in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["serve", "--port", "abc"], "'--port': abc is not a whole number from 0 to 65535\n"),
+        (["serve", "--port", "65536"], "'--port': 65536 is not a whole number from 0 to 65535\n"),
+        (["jobs", "list", "--offset", "-1"], "'--offset': -1 is not a whole number of 0 or more\n"),
+        (["worker", "start", "--kill-timeout", "soon"], "'--kill-timeout': soon is not a number of seconds of 0 or "),
+        (["jobs", "bulk-cancel", "--queue", "a/b"], "'--queue': 'a/b' is not allowed: a name is one word of a URL"),
+        (["jobs", "bulk-cancel", "--queue", " q"], "'--queue': ' q' is not allowed: use printable characters"),
+        (["jobs", "list", "--queue", "gpu-*"], "'--queue': 'gpu-*' is a prefix"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_a_value_that_cannot_be_is_refused_with_what_can(
+    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == ExitCode.USAGE
+    assert capsys.readouterr().err.startswith(f"error: invalid value for {said}")
+
+
 def test_an_unreachable_server_exits_1_and_names_it(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["jobs", "list", "--url", "http://127.0.0.1:1"]) == ExitCode.FAILED
     assert "127.0.0.1:1" in capsys.readouterr().err

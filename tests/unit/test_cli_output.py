@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import io
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from lakeshore.cli.jobs import describe
-from lakeshore.cli.output import age, duration, moment, plain, print_table
+from lakeshore.cli.output import age, console, duration, moment, plain, print_table
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
@@ -52,6 +53,38 @@ def test_a_table_fits_80_columns_and_is_never_cut_in_a_pipe(capsys: pytest.Captu
     assert len(lines) == 2
     assert [value in lines[1] for value in rows[0]] == [True, True, False, True, True, True]
     assert "\x1b" not in "".join(lines)
+
+
+@pytest.mark.parametrize(("width", "shown"), [(80, 7), (75, 6), (60, 5), (59, 4), (46, 3), (30, 1), (10, 1)])
+def test_where_the_terminal_is_narrow_the_last_columns_go_and_ids_stay_whole(
+    width: int, shown: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    row = ("01KBQ5NGEM3TJ5YZ0CE2Z3Y4X7", "succeeded", "a-very-long-name-of-a-host", "train", "1", "12m", "3m")
+    columns = ("id", "state", "worker", "queue", "attempt", "submitted", "started")
+    print_table(columns, [row], right=columns[4:], flexible="worker", width=width)
+    head, line = capsys.readouterr().out.splitlines()
+    assert len(head.split()) == len(line.split()) == shown
+    assert [cell for cell in line.split() if "…" not in cell] == [v for v in row[:shown] if v != row[2]]
+    assert max(len(head), len(line)) <= max(width, len(row[0]))
+
+
+@pytest.mark.parametrize(("value", "styled"), [("1", False), ("", True)])
+def test_no_color_means_no_style_at_all(value: str, styled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setenv("NO_COLOR", value)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "80")
+    terminal = Terminal()
+    console(terminal).print("HEAD", style="bold red")
+    assert ("\x1b[" in terminal.getvalue()) == styled
+
+
+def test_what_a_row_has_twice_is_told_once() -> None:
+    row = {"workerId": "w", "worker": "w", "queueName": "q", "queue": "q", "state": "queued"}
+    assert describe(row, NOW)[:3] == ["workerId   w", "queueName  q", "state      queued"]
 
 
 @pytest.mark.inventory("C-194", "C-198")
