@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 
 from lakeshore.cli.exits import ExitCode
 from lakeshore.cli.main import main
+from lakeshore.cli.started import started_as
 from lakeshore.cli.table import COMMANDS, NOT_BUILT
 
 HEAVY = {"click", "rich", "httpx", "trio", "textual", "cattrs", "msgpack", "yaml", "h11", "dataclasses", "inspect"}
@@ -170,3 +172,20 @@ def test_a_reader_that_has_seen_enough_is_no_error() -> None:
         cwd=Path(__file__).resolve().parents[2],
     )
     assert (done.stdout.strip(), done.stderr) == ("0", "")
+
+
+def test_the_program_is_named_as_it_was_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def named(argv: str, *orig: str) -> str:
+        monkeypatch.setattr(sys, "argv", [argv, "demo", "--keep"])
+        monkeypatch.setattr(sys, "orig_argv", [*orig, "demo", "--keep"])
+        return started_as()
+
+    file = tmp_path / "dist" / "lakeshore"
+    file.parent.mkdir()
+    file.write_text("#!/usr/bin/env python3\n")
+    file.chmod(0o755)
+    monkeypatch.chdir(tmp_path)
+    assert named("./dist/lakeshore", "python3", "./dist/lakeshore") == "./dist/lakeshore"
+    assert named("/x/lakeshore/__main__.py", "python3", "-m", "lakeshore") == "python3 -m lakeshore"
+    monkeypatch.setenv("PATH", f"{file.parent}{os.pathsep}{os.environ['PATH']}")
+    assert named(str(file), "python3", str(file)) == "lakeshore"
