@@ -11,44 +11,28 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 import msgpack
 
 from ..plane import claims, frames, locks, reports, retries, rows, submits
-from ..plane.bells import Bells, FifoBells, MemoryBells
-from ..plane.contract import KINDS, TERMINAL, Payload, PlaneError, Report, Settled, Submission, Wish
+from ..plane.contract import TERMINAL, PlaneError, Report, Settled, Submission, Wish
 from ..plane.database import Durability
-from ..plane.plane import Plane, failure_of
 from ..plane.statements import SQL
 from ..plane.transaction import Transaction
 from ..wire.states import LOCAL_NAMES
 from . import outcomes
-from .combiner import Combiner
+from .claimed import Claimed, check_kind
 from .errors import DispatchError
 from .hints import unused_login
-from .ids import new_id
+from .open_plane import OpenPlane
 
 __all__ = ["Claimed", "Dispatch", "DispatchError"]
 
 T = TypeVar("T")
 FUNCTION = msgpack.packb({"module": "_native_wire", "qualname": "_native_wire.envelope", "version": "v1"})
 _INWARD = {shown: state for state, shown in LOCAL_NAMES.items()}
-
-
-@dataclass(frozen=True, slots=True)
-class Claimed:
-    """A claimed invocation: `envelope` as submitted, `attempt` counts executions from 1, `claim` is the fence."""
-
-    id: str
-    envelope: bytes
-    attempt: int
-    queue: str
-    claim: int = 0
-    first_seq: int = 0
-    timeout_s: float | None = None
 
 
 class Dispatch:
@@ -62,7 +46,7 @@ class Dispatch:
         self._durability: Durability = durability
         self._opening = threading.Lock()
         self._handed: dict[tuple[str, str], set[int]] = {}
-        self._current: _Open | None = _Open(self.path, durability)
+        self._current: OpenPlane | None = OpenPlane(self.path, durability)
 
     def __repr__(self) -> str:
         return f"Dispatch({self.path!r}, ns={self.ns!r})"
@@ -93,7 +77,7 @@ class Dispatch:
             ns=self.ns,
             queue=queue,
             id=id,
-            args=_keep(state, id, "args", envelope),
+            args=state.keep(id, "args", envelope),
             hash=submits.fingerprint(queue, FUNCTION, envelope, packed),
             function=FUNCTION,
             run_config=packed,
@@ -148,7 +132,7 @@ class Dispatch:
                     bell.wait(left)
         if ended.state != "succeeded":
             raise outcomes.failure(inv_id, ended.state, msgpack.unpackb(ended.error) if ended.error else None)
-        return _fetch(self._state(), ended.result, f"the result of {inv_id}")
+        return self._state().fetch(ended.result, f"the result of {inv_id}")
 
     # -- workers
 
@@ -179,7 +163,7 @@ class Dispatch:
         config = msgpack.unpackb(claimed.run_config, strict_map_key=False)
         return Claimed(
             id=claimed.id,
-            envelope=_fetch(state, claimed.args, f"the arguments of {claimed.id}"),
+            envelope=state.fetch(claimed.args, f"the arguments of {claimed.id}"),
             attempt=claimed.attempt,
             queue=claimed.queue,
             claim=claimed.claim,
@@ -203,7 +187,7 @@ class Dispatch:
         last_seq: int | None = None,
     ) -> None:
         """Settle a claimed invocation as succeeded. Raises DispatchError when it is not this worker's any more."""
-        packed = _keep(self._state(), inv_id, "result", result or b"")
+        packed = self._state().keep(inv_id, "result", result or b"")
         number = self._claim_of(inv_id, worker_id, claim)
         self._report(
             Report(
@@ -337,7 +321,7 @@ class Dispatch:
 
     # -- inside
 
-    def _state(self) -> _Open:
+    def _state(self) -> OpenPlane:
         state = self._current
         if state is not None and state.pid == os.getpid():
             return state
@@ -349,7 +333,7 @@ class Dispatch:
                     raise DispatchError("a ':memory:' plane does not cross a fork; give Dispatch a file")
                 # The parent's connection must not be used here, nor closed: its locks are the parent's.
                 _inherited.append(self._current)
-                self._current = _Open(self.path, self._durability)
+                self._current = OpenPlane(self.path, self._durability)
             return self._current
 
     def _write(self, verb: Callable[[Transaction], T]) -> T:
@@ -456,78 +440,7 @@ class Dispatch:
                 bell.wait(left)
 
 
-class _Open:
-    """What one process has open."""
-
-    def __init__(self, path: str, durability: Durability) -> None:
-        self.pid = os.getpid()
-        self.workers: Path | None = None
-        self.bells: Bells
-        self._writes = 0
-        self._holder: locks.Holder | None = None
-        if path == ":memory:":
-            self.plane = Plane(path, durability="none")
-            self.bells = MemoryBells()
-            self.holder_id = "memory"
-        else:
-            directory = Path(path).expanduser().absolute().with_name(Path(path).name + ".d")
-            try:
-                directory.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-                directory.mkdir(mode=0o700, exist_ok=True)
-            except OSError as exc:
-                raise DispatchError(
-                    f"cannot create {directory}: {exc.strerror}; set LAKESHORE_HOME to a directory you can write"
-                ) from exc
-            try:
-                database = str(directory.with_name(Path(path).name))
-                self.plane = Plane(database, files=directory, durability=durability, shared=True)
-            except PlaneError as exc:
-                raise DispatchError(str(exc)) from exc
-            self.bells = FifoBells(directory / "bells")
-            self.workers = directory / "workers"
-            self._holder = locks.Holder(self.workers, new_id())
-            locks.sweep(self.workers)
-            self.holder_id = self._holder.id
-            self._checkpoint_lock = directory / "checkpoint.lock"
-        self.combiner = Combiner(self.plane)
-
-    def tidy(self) -> None:
-        """Now and then, see whether the WAL wants folding."""
-        self._writes += 1
-        if self.workers is not None and self._writes % 256 == 0:
-            with self.combiner.turn:
-                self.plane.checkpoint_if_large(self._checkpoint_lock)
-
-    def close(self) -> None:
-        with self.combiner.turn:
-            if self._holder is not None:
-                self._holder.release()
-            self.plane.close()
-
-
-_inherited: list[_Open] = []
-
-
-def _keep(state: _Open, inv_id: str, kind: str, data: bytes) -> Payload:
-    try:
-        return state.plane.blobs.keep(inv_id, kind, data)
-    except OSError as exc:
-        raise DispatchError(str(failure_of(exc))) from exc
-    except PlaneError as exc:
-        raise DispatchError(str(exc)) from exc
-
-
-def _fetch(state: _Open, payload: Payload, what: str) -> bytes:
-    try:
-        return state.plane.blobs.get(payload)
-    except OSError as exc:
-        raise DispatchError(f"{what} cannot be read: {exc}; restore the plane's blobs/ from a backup") from exc
-
-
-def check_kind(kind: str) -> None:
-    """Raise DispatchError for an ordering that no plane knows."""
-    if kind not in KINDS:
-        raise DispatchError(f"unknown queue kind {kind!r}; use fifo|filo|boltzmann")
+_inherited: list[OpenPlane] = []
 
 
 def _deadline(timeout: float | None) -> float:

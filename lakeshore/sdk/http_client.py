@@ -17,7 +17,7 @@ from lakeshore.net.target import parse_target
 from lakeshore.wire.messages import MAX_PAYLOAD_BYTES
 
 from . import http_wire
-from .dispatch import Claimed
+from .claimed import Claimed
 from .errors import DispatchError
 from .session import Entry
 from .watcher import patience

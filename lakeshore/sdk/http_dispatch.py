@@ -19,7 +19,8 @@ from lakeshore.net.errors import ConnectionLost, NetError
 from lakeshore.net.errors import Timeout as NetTimeout
 
 from . import http_wire, outcomes
-from .dispatch import Claimed, DispatchError, check_kind
+from .claimed import Claimed, check_kind
+from .errors import DispatchError
 from .guard import Guard
 from .http_async import AsyncHttp
 from .http_client import HttpClient

@@ -17,8 +17,8 @@ from lakeshore import wire
 from lakeshore.sdk import outcomes
 from lakeshore.wire.frames import end_frame
 
+from .claimed import check_kind
 from .default_plane import default_dispatch
-from .dispatch import check_kind
 from .ids import new_id
 from .jobs import Job, Reassembly, decode, values_of, worker_name
 from .local_async import async_verbs

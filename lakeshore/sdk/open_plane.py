@@ -1,0 +1,80 @@
+"""What one process has open of a local plane: connection, doorbells, the lock that says it is alive (K-14, K-33)."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from ..plane import locks
+from ..plane.bells import Bells, FifoBells, MemoryBells
+from ..plane.contract import Payload, PlaneError
+from ..plane.database import Durability
+from ..plane.plane import Plane, failure_of
+from .combiner import Combiner
+from .errors import DispatchError
+from .ids import new_id
+
+
+class OpenPlane:
+    """What one process has open."""
+
+    def __init__(self, path: str, durability: Durability) -> None:
+        self.pid = os.getpid()
+        self.workers: Path | None = None
+        self.bells: Bells
+        self._writes = 0
+        self._holder: locks.Holder | None = None
+        if path == ":memory:":
+            self.plane = Plane(path, durability="none")
+            self.bells = MemoryBells()
+            self.holder_id = "memory"
+        else:
+            directory = Path(path).expanduser().absolute().with_name(Path(path).name + ".d")
+            try:
+                directory.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                directory.mkdir(mode=0o700, exist_ok=True)
+            except OSError as exc:
+                raise DispatchError(
+                    f"cannot create {directory}: {exc.strerror}; set LAKESHORE_HOME to a directory you can write"
+                ) from exc
+            try:
+                database = str(directory.with_name(Path(path).name))
+                self.plane = Plane(database, files=directory, durability=durability, shared=True)
+            except PlaneError as exc:
+                raise DispatchError(str(exc)) from exc
+            self.bells = FifoBells(directory / "bells")
+            self.workers = directory / "workers"
+            self._holder = locks.Holder(self.workers, new_id())
+            locks.sweep(self.workers)
+            self.holder_id = self._holder.id
+            self._checkpoint_lock = directory / "checkpoint.lock"
+        self.combiner = Combiner(self.plane)
+
+    def tidy(self) -> None:
+        """Now and then, see whether the WAL wants folding."""
+        self._writes += 1
+        if self.workers is not None and self._writes % 256 == 0:
+            with self.combiner.turn:
+                self.plane.checkpoint_if_large(self._checkpoint_lock)
+
+    def close(self) -> None:
+        with self.combiner.turn:
+            if self._holder is not None:
+                self._holder.release()
+            self.plane.close()
+
+    def keep(self, inv_id: str, kind: str, data: bytes) -> Payload:
+        """Store a payload where it belongs by its size."""
+        try:
+            return self.plane.blobs.keep(inv_id, kind, data)
+        except OSError as exc:
+            raise DispatchError(str(failure_of(exc))) from exc
+        except PlaneError as exc:
+            raise DispatchError(str(exc)) from exc
+
+    def fetch(self, payload: Payload, what: str) -> bytes:
+        """The bytes of a stored payload."""
+        try:
+            return self.plane.blobs.get(payload)
+        except OSError as exc:
+            raise DispatchError(f"{what} cannot be read: {exc}; restore the plane's blobs/ from a backup") from exc
