@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from . import claims, reports
 from .contract import Held, Poll, PollAnswer, Settled, Superseded
+from .frames import Rows
 from .statements import SQL
 from .transaction import Transaction
 
@@ -61,16 +62,16 @@ def poll(tx: Transaction, request: Poll, now: float) -> PollAnswer:
         _take_back(tx, request, now, freed)
         if request.wish is not None:
             runs = claims.claim(tx, request.wish, now)
-    lost, cancel = judge(tx, ns, request.held)
+    lost, cancel = judge(tx.all, ns, request.held)
     return PollAnswer(settled=settled, lost=lost, cancel=cancel, runs=runs, fenced=fenced, freed=freed)
 
 
-def judge(tx: Transaction, ns: str, held: Sequence[Held]) -> tuple[list[tuple[str, int]], list[tuple[str, int]]]:
+def judge(read: Rows, ns: str, held: Sequence[Held]) -> tuple[list[tuple[str, int]], list[tuple[str, int]]]:
     """Which listed pairs are not current any more, and which were asked to stop."""
     lost: list[tuple[str, int]] = []
     cancel: list[tuple[str, int]] = []
     for pair in held:
-        row = reports.read_row(tx, ns, pair.id)
+        row = reports.row_of(read, ns, pair.id)
         if row is None or row.state != "running" or row.claim != pair.claim:
             lost.append((pair.id, pair.claim))
         elif row.cancel_requested:
@@ -88,8 +89,7 @@ def _settle(tx: Transaction, request: Poll, k: int, now: float, freed: list[str]
 def _take_back(tx: Transaction, request: Poll, now: float, freed: list[str]) -> None:
     listed = {(pair.id, pair.claim) for pair in request.held} | {(r.id, r.claim) for r in request.reports}
     values = {"ns": request.ns, "worker": request.worker, "session": request.session}
-    for id_, claim, _started, claim_n in tx.all(SQL.running_of_session, values):
-        if (id_, claim) not in listed and claim_n < request.n:
-            row = reports.read_row(tx, request.ns, id_)
-            if reports.release(tx, request.ns, id_, claim, now) == "queued" and row is not None:
-                freed.append(row.queue)
+    for id_, claim, claim_n, queue in tx.all(SQL.running_of_session, values):
+        unlisted = (id_, claim) not in listed and claim_n < request.n
+        if unlisted and reports.release(tx, request.ns, id_, claim, now) == "queued":
+            freed.append(queue)

@@ -13,7 +13,7 @@ import msgpack
 
 from ..wire.frames import end_frame, error_frame
 from .contract import FREE_LOSSES, TERMINAL, Cancelled, Report, Settled, UnknownInvocation
-from .frames import put
+from .frames import Rows, put
 from .statements import SQL
 from .transaction import Transaction, payload_values
 
@@ -21,7 +21,7 @@ CANCELLED = msgpack.packb({"type": "Cancelled", "message": "cancelled on request
 
 
 @dataclass(frozen=True, slots=True)
-class _Row:
+class Row:
     """The columns that decide an ending, in the order of `row_for_report`."""
 
     seq: int
@@ -43,10 +43,15 @@ class _Row:
     started_at: float | None
 
 
-def read_row(tx: Transaction, ns: str, invocation_id: str) -> _Row | None:
+def read_row(tx: Transaction, ns: str, invocation_id: str) -> Row | None:
     """The row of this namespace, or None."""
-    found = tx.one(SQL.row_for_report, {"id": invocation_id})
-    return _Row(*found) if found is not None and found[1] == ns else None
+    return row_of(tx.all, ns, invocation_id)
+
+
+def row_of(read: Rows, ns: str, invocation_id: str) -> Row | None:
+    """The same for who only reads."""
+    found = read(SQL.row_for_report, {"id": invocation_id})
+    return Row(*found[0]) if found and found[0][1] == ns else None
 
 
 def settle(tx: Transaction, report: Report, now: float) -> Settled:
@@ -188,7 +193,7 @@ def cancel_queued(tx: Transaction, ns: str, queue: str | None, now: float) -> li
     return streams + [(id_, name) for id_, name in killed]
 
 
-def _kill_queued(tx: Transaction, row: _Row, now: float) -> None:
+def _kill_queued(tx: Transaction, row: Row, now: float) -> None:
     last = row.last_frame
     if last >= 0:  # an earlier attempt wrote frames: their reader hears the end
         last += 1
@@ -199,7 +204,7 @@ def _kill_queued(tx: Transaction, row: _Row, now: float) -> None:
 
 def _end(
     tx: Transaction,
-    row: _Row,
+    row: Row,
     state: str,
     attempt: int,
     error: bytes | None,
@@ -228,7 +233,7 @@ def _end(
 
 
 def _requeue(
-    tx: Transaction, row: _Row, attempt: int, free: int, error: bytes | None, *, settled_as: str | None
+    tx: Transaction, row: Row, attempt: int, free: int, error: bytes | None, *, settled_as: str | None
 ) -> None:
     changed = tx.change(
         SQL.requeue_if_claimed,

@@ -103,11 +103,6 @@ SELECT kind, temperature, state, max_depth FROM queue WHERE ns = :ns AND name = 
 -- name: ensure_queue
 INSERT INTO queue (ns, name, created_at) VALUES (:ns, :name, :now) ON CONFLICT DO NOTHING
 
--- name: put_queue
-INSERT INTO queue (ns, name, kind, temperature, state, max_depth, created_at)
-VALUES (:ns, :name, :kind, :temperature, :state, :max_depth, :now)
-ON CONFLICT (ns, name) DO UPDATE SET kind = :kind, temperature = :temperature, state = :state, max_depth = :max_depth
-
 -- name: queues
 SELECT name, kind, temperature, state, max_depth FROM queue WHERE ns = :ns ORDER BY name
 
@@ -207,11 +202,8 @@ WHERE seq = :seq AND claim = :claim AND state IN ('failed', 'killed', 'timeout')
 DELETE FROM result WHERE seq = :seq RETURNING blob
 
 -- name: running_of_session
-SELECT id, claim, started, claim_n FROM invocation
+SELECT id, claim, claim_n, queue FROM invocation
 WHERE ns = :ns AND worker = :worker AND session = :session AND state = 'running'
-
--- name: running_of_worker
-SELECT id, claim, session FROM invocation WHERE ns = :ns AND worker = :worker AND state = 'running'
 
 -- name: running
 SELECT id, ns, claim, worker, session, cancel_requested, cancel_deadline FROM invocation WHERE state = 'running'

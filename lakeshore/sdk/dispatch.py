@@ -302,10 +302,6 @@ class Dispatch:
                 bell.wait(timeout_s)
         raise AssertionError("the second look returns")
 
-    def ring_done(self) -> None:
-        """Wake who waits in `watch_done`."""
-        self._state().bells.ring("done")
-
     def ended(self, inv_id: str) -> bool:
         """Whether there is nothing left to wait for: terminal, purged or unknown."""
         return rows.ended(self._rows, self.ns, inv_id).state != "pending"

@@ -151,8 +151,8 @@ class HttpDispatch:
         session = self._state().session(worker_id)
         with session.lock:
             session.aim(queue, kind, temperature)
-            answer = self.exchange(session, capacity=1, timeout_s=0.0)
-            work = session.take(answer)
+            self.exchange(session, capacity=1, timeout_s=0.0)
+            work = session.take()
             if work is None:
                 return None
             session.begin(work.id)

@@ -134,7 +134,7 @@ class Session:
 
     # -- jobs
 
-    def take(self, _answer: object = None) -> Entry | None:
+    def take(self) -> Entry | None:
         """The next job that may still begin."""
         while self.ready:
             entry = self.ready.popleft()

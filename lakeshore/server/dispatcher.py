@@ -16,13 +16,12 @@ from typing import Any
 
 import trio
 
-from ..plane import claims, frames, polls, reports, retries, rows, submits
+from ..plane import claims, frames, polls, reports, retries, submits
 from ..plane.contract import (
     TERMINAL,
     Appended,
     Cancelled,
     Claimed,
-    Held,
     PlaneError,
     Poll,
     PollAnswer,
@@ -502,10 +501,10 @@ class Dispatcher:
 
     def _recheck(self, ns: str, id_: str, claim: int) -> None:
         """A pair that its session does not list any more: look whether it was taken back."""
-        row = rows.get(self.rows, ns, id_)
-        if row is None or row["state"] != "running" or row["claim"] != claim:
+        row = reports.row_of(self.rows, ns, id_)
+        if row is None or row.state != "running" or row.claim != claim:
             self.leases.end(id_, claim)
-            if row is not None and row["state"] in TERMINAL:
+            if row is not None and row.state in TERMINAL:
                 self._ended(ns, id_)
 
     def _ended(self, ns: str, id_: str) -> None:
@@ -518,19 +517,8 @@ class Dispatcher:
         if parked is None:
             return
         self.parking.leave(parked)
-        lost, cancel = self._judge(parked.poll.ns, parked.poll.held)
+        lost, cancel = polls.judge(self.rows, parked.poll.ns, parked.poll.held)
         parked.deliver(PollAnswer(lost=lost, cancel=cancel, settled=parked.settled))
-
-    def _judge(self, ns: str, held: Sequence[Held]) -> tuple[list[tuple[str, int]], list[tuple[str, int]]]:
-        lost: list[tuple[str, int]] = []
-        cancel: list[tuple[str, int]] = []
-        for pair in held:
-            row = rows.get(self.rows, ns, pair.id)
-            if row is None or row["state"] != "running" or row["claim"] != pair.claim:
-                lost.append((pair.id, pair.claim))
-            elif row["cancel_requested"]:
-                cancel.append((pair.id, pair.claim))
-        return lost, cancel
 
 
 def _refusal_or_answer(verb: Verb, tx: Transaction) -> Any:

@@ -28,14 +28,13 @@ _SMOOTHING = 0.1
 
 
 class _Item:
-    __slots__ = ("answer", "done", "task", "then", "verb")
+    __slots__ = ("answer", "task", "then", "verb")
 
     def __init__(self, verb: Verb, then: Callable[[Any], None] | None) -> None:
         self.verb = verb
         self.then = then
         self.task: trio.lowlevel.Task | None = None
         self.answer: Any = None
-        self.done = False
 
 
 class Writer:
@@ -112,7 +111,7 @@ class Writer:
                 self._answer(item, answer)
 
     def _answer(self, item: _Item, answer: Any) -> None:
-        item.answer, item.done = answer, True
+        item.answer = answer
         task, item.task = item.task, None
         if task is not None:
             trio.lowlevel.reschedule(task, outcome.Value(None))
