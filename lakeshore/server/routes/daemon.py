@@ -1,4 +1,4 @@
-"""What workers call: hello, poll, ack, result-chunk. Shapes: `wire/messages`, "Worker"; rules: CONTRACT K-5…K-28."""
+"""What workers call: hello, poll, ack. Shapes: `wire/messages`, "Worker"; rules: CONTRACT K-5…K-28."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgpack
 
-from ...plane.contract import KINDS, Appended, Claimed, Held, Poll, PollAnswer, Report, Settled, Superseded, Wish
+from ...plane.contract import KINDS, Claimed, Held, Poll, PollAnswer, Report, Settled, Superseded, Wish
 from ...wire.errors import NameError_
 from ...wire.messages import (
     ACK_STATES,
@@ -21,17 +21,15 @@ from ...wire.messages import (
     POLL_TIMEOUT_S,
     PROTOCOL_VERSION,
     AckItem,
-    ChunkItem,
     HelloRequest,
     PollRequest,
 )
 from ...wire.names import check_invocation_id, check_subscription
 from ..app import App
 from ..auth import Caller
-from ..dispatcher import Chunk
 from ..http import HttpError, Request, Response
 from ..payload_io import Outgoing
-from ..refusals import as_result, refusal_of
+from ..refusals import as_result
 from ..render import answer, plain
 from ..structure import bad_field, read_map, structure
 
@@ -59,7 +57,7 @@ async def hello(app: App, request: Request, caller: Caller) -> Response:
         )
     lanes = tuple(dict.fromkeys(check_subscription(lane, "lanes") for lane in said.lanes))
     worker_id = worker_id_of(caller.ns, said.machine_id, said.label)
-    _check_binding(caller, worker_id)
+    check_binding(caller, worker_id)
     info = {"capabilities": body["capabilities"], "versions": body["versions"], "tags": list(said.tags)}
     told: dict[str, Any] = {}
     if said.session is not None:
@@ -123,7 +121,7 @@ async def poll(app: App, request: Request, caller: Caller) -> Response:
     raw_acks = body.pop("acks", None) or []
     asked = structure(body, PollRequest, encoding)
     _check_name("worker_id", asked.worker_id)
-    _check_binding(caller, asked.worker_id)
+    check_binding(caller, asked.worker_id)
     timeout_s = min(max(asked.timeout_s, 0.0), POLL_TIMEOUT_S)
     acks = await _Acks.of(app, caller, raw_acks, encoding, "acks", worker=asked.worker_id)
     if asked.session is None:
@@ -303,7 +301,7 @@ async def _report(app: App, caller: Caller, item: AckItem, worker: str | None) -
     if item.claim is None and worker is None:
         raise bad_field("claim", "is required", hint="echo the claim of the run command (or send worker_id)")
     if worker is not None:
-        _check_binding(caller, worker)
+        check_binding(caller, worker)
     if item.result_blob is not None and item.result_ref is not None:
         raise bad_field("result_ref", "result_blob and result_ref exclude each other")
     if item.result_ref is not None:
@@ -340,80 +338,6 @@ def _settled_body(done: Settled) -> dict[str, Any]:
     return body
 
 
-# --- frames
-
-
-async def result_chunk(app: App, request: Request, caller: Caller) -> Response:
-    """POST /v1/daemon/result-chunk: one frame, or several in order."""
-    body, encoding = await read_map(request)
-    if "chunks" not in body:
-        chunk = _chunk(caller, structure(body, ChunkItem, encoding))
-        (done,) = await app.dispatcher.append_many([chunk])
-        if isinstance(done, Exception):
-            raise refusal_of(done)
-        return answer(request, _appended(done))
-    items = body["chunks"]
-    if type(items) is not list:
-        raise bad_field("chunks", "must be an array")
-    if len(items) > _MOST_ITEMS:
-        raise bad_field("chunks", f"must have at most {_MOST_ITEMS} items", status=413)
-    results: list[dict[str, Any]] = [{}] * len(items)
-    chunks: list[Chunk] = []
-    places: list[int] = []
-    for place, raw in enumerate(items):
-        try:
-            chunks.append(_chunk(caller, structure(raw, ChunkItem, encoding)))
-            places.append(place)
-        except (HttpError, NameError_) as error:
-            results[place] = as_result(error)
-    done_many = await app.dispatcher.append_many(chunks) if chunks else []
-    for place, answered in zip(places, done_many, strict=True):
-        if isinstance(answered, Appended):
-            results[place] = {"status": 200, **_appended(answered)}
-        else:
-            results[place] = as_result(answered)
-    return answer(request, {"chunks": results})
-
-
-def _chunk(caller: Caller, item: ChunkItem) -> Chunk:
-    check_invocation_id(item.invocation_id)
-    if item.seq is not None and item.seq < 0:
-        raise bad_field("seq", "must be 0 or more")
-    if item.worker_id is not None:
-        _check_binding(caller, item.worker_id)
-    if not is_frame(item.bytes):
-        raise bad_field("bytes", "must be one frame: a msgpack array of 4")
-    return Chunk(
-        ns=caller.ns,
-        id=item.invocation_id,
-        data=item.bytes,
-        seq=item.seq,
-        claim=item.claim,
-        worker=item.worker_id,
-        final=item.final,
-    )
-
-
-def is_frame(data: bytes) -> bool:
-    """Whether these bytes are one whole frame: in a stream nothing else tells where the next one begins."""
-    if data[:1] != b"\x94":
-        return False
-    unpacker = msgpack.Unpacker(max_buffer_size=0)
-    unpacker.feed(data)
-    try:
-        unpacker.skip()
-    except (ValueError, msgpack.UnpackException):
-        return False
-    return int(unpacker.tell()) == len(data)
-
-
-def _appended(done: Appended) -> dict[str, Any]:
-    told: dict[str, Any] = {"ok": True, "seq": done.seq}
-    if done.duplicate:
-        told["duplicate"] = True
-    return told
-
-
 # --- names
 
 
@@ -422,7 +346,7 @@ def _check_name(field: str, value: str) -> None:
         raise bad_field(field, f"must have 1 to {_LONGEST_NAME} printable characters")
 
 
-def _check_binding(caller: Caller, worker_id: str) -> None:
+def check_binding(caller: Caller, worker_id: str) -> None:
     """A daemon's own token speaks for its worker only."""
     token = caller.token
     if token is not None and token.worker is not None and token.worker != worker_id:

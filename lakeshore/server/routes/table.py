@@ -23,7 +23,7 @@ from ..auth import ANY, FULL, PRODUCE, WORK, Caller
 from ..cors import Cors
 from ..http import HttpError, Request, Response, Router, StreamResponse
 from ..refusals import refusal_of
-from . import blobs, daemon, health, invocations, namespaces, payloads, producer
+from . import blobs, chunks, daemon, health, invocations, namespaces, payloads, producer
 
 Answer = Response | StreamResponse
 Tier = Literal["open", "signed", "admin", "named", "plain"]
@@ -73,7 +73,7 @@ TABLE: Final = (
     _row("POST", "/v1/daemon/hello", "plain", daemon.hello, WORK),
     _row("POST", "/v1/daemon/poll", "plain", daemon.poll, WORK),
     _row("POST", "/v1/daemon/ack", "plain", daemon.ack, WORK),
-    _row("POST", "/v1/daemon/result-chunk", "plain", daemon.result_chunk, WORK),
+    _row("POST", "/v1/daemon/result-chunk", "plain", chunks.result_chunk, WORK),
     # payloads
     _row("POST", f"{_NS}/payloads/presign", "named", payloads.presign, ANY),
     _row("PUT", "/v1/blobs/{key...}", "signed", blobs.put),
