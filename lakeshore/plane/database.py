@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import Literal
 
 from .contract import UnfitPlane
+from .migrations import NewerSchema, migrate
 from .statements import SQL
 
 Durability = Literal["power", "process", "none"]
 SCHEMA_VERSION = 1
+"""Of `schema` in statements.sql. A change there raises it and adds the step to migrations.sql."""
 BUSY_S = 30.0
 """So long a writer waits for another process."""
 FLOOR = (3, 35, 0)
@@ -50,7 +52,10 @@ def connect(path: str, *, durability: Durability, shared: bool) -> sqlite3.Conne
         conn.execute("PRAGMA checkpoint_fullfsync = 1")
         conn.execute(f"PRAGMA wal_autocheckpoint = {0 if shared else 1000}")
         conn.execute("PRAGMA cache_size = -16384")
-        _migrate(conn, path)
+        migrate(conn, path, package=__package__, schema=SQL.schema, version=SCHEMA_VERSION)
+    except NewerSchema as exc:
+        conn.close()
+        raise UnfitPlane(str(exc)) from exc
     except sqlite3.OperationalError as exc:
         raise UnfitPlane(_explain(path, exc)) from exc
     except sqlite3.DatabaseError as exc:
@@ -89,29 +94,6 @@ def _switch_to_wal(conn: sqlite3.Connection) -> None:
 
 def _uri_path(path: str) -> str:
     return path.replace("%", "%25").replace("?", "%3f").replace("#", "%23")
-
-
-def _migrate(conn: sqlite3.Connection, path: str) -> None:
-    version = conn.execute("PRAGMA user_version").fetchone()[0]
-    if version == SCHEMA_VERSION:
-        return
-    if version > SCHEMA_VERSION:
-        raise UnfitPlane(
-            f"{path} was written by a newer Lakeshore (schema {version}, this one knows {SCHEMA_VERSION}); "
-            "upgrade lakeshore"
-        )
-    conn.execute("BEGIN IMMEDIATE")
-    try:
-        # Another process may have won the race to create the schema.
-        if conn.execute("PRAGMA user_version").fetchone()[0] == 0:
-            for statement in SQL.schema.split(";"):
-                if statement.strip():
-                    conn.execute(statement)
-            conn.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
-        conn.execute("COMMIT")
-    except BaseException:
-        conn.execute("ROLLBACK")
-        raise
 
 
 def _explain(path: str, exc: sqlite3.Error) -> str:

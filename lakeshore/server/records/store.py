@@ -23,6 +23,7 @@ from typing import Any, Final, Literal
 
 import trio
 
+from ...plane.migrations import NewerSchema, migrate
 from ...plane.plane import failure_of
 from ...wire.names import Ulids
 from .statements import SQL
@@ -327,19 +328,10 @@ def _open(path: Path) -> sqlite3.Connection:
         conn.execute("PRAGMA journal_mode = WAL")
         conn.execute("PRAGMA synchronous = FULL")
         conn.execute("PRAGMA fullfsync = 1")
-        version = conn.execute("PRAGMA user_version").fetchone()[0]
-        if version > SCHEMA_VERSION:
-            raise RecordsError(
-                f"{path} was written by a newer Lakeshore (schema {version}, this one knows {SCHEMA_VERSION}); "
-                "upgrade lakeshore"
-            )
-        if version == 0:
-            conn.execute("BEGIN IMMEDIATE")
-            for statement in SQL.schema.split(";"):
-                if statement.strip():
-                    conn.execute(statement)
-            conn.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
-            conn.execute("COMMIT")
+        migrate(conn, str(path), package=__package__, schema=SQL.schema, version=SCHEMA_VERSION)
+    except NewerSchema as error:
+        conn.close()
+        raise RecordsError(str(error)) from error
     except (sqlite3.Error, OSError) as error:
         raise RecordsError(
             f"cannot open {path}: {error}; check that it is writable by you, or restore it from a backup"
