@@ -97,14 +97,15 @@ class Gate:
         self._origins = origins
         self._users = frozenset({0, os.geteuid()})
         self._owners = SocketOwners()
-        self._known: dict[tuple[bytes | None, bytes | None], Caller] = {}
-        self._version = records.version
         self._hosts: dict[bytes, bool] = {}
 
     def caller(self, request: Request, ns: str | None = None) -> Caller:
-        """Who calls, in namespace `ns` (else the one that header or token say). HttpError 401, 403, 404, 422."""
-        headers = request.headers
-        authorization = headers.get(b"authorization")
+        """Who calls, in namespace `ns` (else the one that header or token say). HttpError 401, 403, 404, 422.
+
+        `ns` must follow from the request's head: what was found is kept with it, while no record changes.
+        """
+        head = request.head
+        authorization = head.headers.get(b"authorization")
         if authorization is None:
             if not self.is_open:
                 raise HttpError(
@@ -112,19 +113,18 @@ class Gate:
                     "missing bearer token",
                     hint="send Authorization: Bearer <token>; our clients send LAKESHORE_CLIENT_TOKEN",
                 )
-            self._check_open(request)
-        named = headers.get(b"x-ls-namespace") if ns is None else ns.encode()
-        if self._version != self._records.version:
-            self._known.clear()
-            self._version = self._records.version
-        key = (authorization, named)
-        caller = self._known.get(key)
-        if caller is None:
+            if request.connection.admitted is not head:
+                self._check_open(request)
+                request.connection.admitted = head
+        known = head.memo.get(self)
+        if known is not None and known[0] == self._records.version:
+            caller: Caller = known[1]
+        else:
+            named = head.headers.get(b"x-ls-namespace") if ns is None else ns.encode()
+            version = self._records.version
             caller = self._identify(request, authorization, named)
-            if len(self._known) >= _CACHED:
-                self._known.clear()
             if caller.mode != "open" or authorization is None:
-                self._known[key] = caller
+                head.memo[self] = (version, caller)
         if caller.token is not None:
             self._records.used(caller.token.id)
         return caller

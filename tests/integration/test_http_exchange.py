@@ -421,15 +421,15 @@ def test_headers_and_query_are_read_as_sent() -> None:
 
 def test_equal_heads_are_separate_requests() -> None:
     async def handler(request: Request) -> Response:
+        assert request.params == {}
         request.params["seen"] = "1"
-        assert request.state is None
-        request.state = await request.body()
+        body = await request.body()
         with pytest.raises(TypeError):
             request.headers[b"host"] = b"y"  # type: ignore[index]
-        return Response(body=request.state)
+        return Response(body=body)
 
     with serving(handler) as served, served.connect() as peer:
-        for body in (b"aa", b"bb", b"cc"):
+        for body in (b"aa", b"bb", b"ccc", b"", b"d" * 1234):
             peer.post("/", body)
             assert peer.answer().body == body
 

@@ -7,8 +7,8 @@ from typing import Protocol
 import h11
 import trio
 
-from lakeshore.server.http.head import END, Head
-from lakeshore.server.http.messages import HttpError
+from lakeshore.server.http.head import END
+from lakeshore.server.http.messages import Head, HttpError
 
 _PIECES = 64  # chunks decoded in one go
 
@@ -33,13 +33,12 @@ class Body:
 
     __slots__ = ("_decoder", "_expects", "_pieces", "_source", "_tail", "_taken", "complete", "remaining")
 
-    def __init__(self, head: Head, source: Source) -> None:
+    def __init__(self, head: Head, length: int | None, source: Source) -> None:
         self._source = source
         self._expects = head.expects_continue
         self._taken = 0
         self._tail = b""
         self._pieces = 0
-        length = head.content_length
         self._decoder = head.decoder
         self.remaining: int = length or 0
         """Bytes still to come of an announced length; 0 for a chunked body."""

@@ -15,11 +15,12 @@ import trio
 
 from lakeshore.server.http.answer import CONTINUE, LAST_CHUNK, encode, encode_chunk, encode_stream_head
 from lakeshore.server.http.body import Body
-from lakeshore.server.http.head import END, Head, HeadParser, check_partial
+from lakeshore.server.http.head import END, HeadParser, check_partial
 from lakeshore.server.http.limits import Limits
 from lakeshore.server.http.messages import (
     ClientGone,
     ConnectionInfo,
+    Head,
     HttpError,
     Request,
     Response,
@@ -115,9 +116,12 @@ class Connection:
 
     def expire(self) -> None:
         """The deadline has passed."""
-        self._expired = self._phase
         self.deadline = inf
-        self._scope.cancel()
+        if self._phase == "parked" and self._watched is not None:
+            self._watched.wake("timeout")
+        else:
+            self._expired = self._phase
+            self._scope.cancel()
 
     def close_if_idle(self) -> None:
         """For the drain: end it now if no request is under way or waiting in the socket."""
@@ -130,8 +134,12 @@ class Connection:
     def draining(self) -> bool:
         return self._service.draining
 
-    def watch(self, request: Request) -> None:
-        """From now to the end of its answer the request is told when the client goes and when the server drains."""
+    def watch(self, request: Request, seconds: float) -> None:
+        """From now to the end of its answer the request is told when the client goes and when the server drains.
+
+        `seconds` from now it is told that its time is over, unless it watches again or is answered before.
+        """
+        self._until("parked", seconds)
         if self._watched is not request:
             self._watched = request
             self._service.parked.add(request)
@@ -177,12 +185,12 @@ class Connection:
                 raw = await self._next_head()
                 if raw is None:
                     return
-                head = service.parse_head(raw)
+                head, length = service.parse_head(raw)
             except HttpError as error:
                 await self._send(self._encode_refusal(None, error, without_body=False))
                 await self._linger()
                 return
-            if not await self._exchange(head):
+            if not await self._exchange(head, length):
                 if self._cut or self.buffered or has_unread_input(self._transport.sock):
                     await self._linger()
                 return
@@ -229,22 +237,11 @@ class Connection:
                 raise ClientGone
             data += more
 
-    async def _exchange(self, head: Head) -> bool:
+    async def _exchange(self, head: Head, length: int | None) -> bool:
         """Answer one request. True when the connection can carry another."""
         service = self._service
-        body = Body(head, self)
-        request = Request(
-            method=head.method,
-            target=head.target,
-            path=head.path,
-            query_string=head.query_string,
-            headers=head.headers,
-            http_version=head.version,
-            connection=self.info,
-            body=body,
-            channel=self,
-            max_body=service.limits.max_body,
-        )
+        body = Body(head, length, self)
+        request = Request(head, body, connection=self.info, channel=self, max_body=service.limits.max_body)
         without_body = head.method == "HEAD"
         failed = False
         try:
@@ -260,6 +257,7 @@ class Connection:
             failed = refusal is None
             answer = self._internal_error(request, error) if refusal is None else self._render(request, refusal)
         self._phase = "answer"
+        self.deadline = inf
         close = head.close or failed or service.draining
         self._cut = not body.complete
         try:
@@ -346,7 +344,7 @@ class Connection:
         chunks, left = answer.chunks, answer.content_length
         if left is None:
             self._streaming = True
-            self.watch(request)
+            self.watch(request, inf)
         try:
             while True:
                 self._awaiting_chunk = left is None

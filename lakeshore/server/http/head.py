@@ -6,61 +6,33 @@ half-written percent escapes, versions other than 1.0 and 1.1. A refusal closes 
 cannot be told apart from the request's body.
 
 A client repeats itself: the same bytes are the same head, so the last few hundred are kept (h11 takes half of a small
-request's time). Only the bytes decide, so nothing can differ from parsing them again.
+request's time). Only the bytes decide, so nothing can differ from parsing them again. The digits of a Content-Length
+are looked through: two heads that differ in nothing else say the same but for the length of what follows. Whatever the
+layers above conclude from a head alone may stay in its `memo`.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from types import MappingProxyType
 
 import h11
 
 from lakeshore.server.http.limits import Limits
-from lakeshore.server.http.messages import HttpError
+from lakeshore.server.http.messages import Head, HttpError
 
 END = b"\r\n\r\n"
 
 _KEPT = 512
 _KEPT_SIZE = 1024
+_LENGTH_NAMES = (b"\r\nContent-Length: ", b"\r\ncontent-length: ")  # as clients write it
+_LENGTH_DIGITS = 12
 _ALLOWED = bytes([9, 10, 13, *range(0x20, 0x7F), *range(0x80, 0x100)])
 _HOST = re.compile(rb"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._~%!$&'()*+,;=-]*)(?::[0-9]{0,5})?")
 _TARGET_PATH = re.compile(r"/(?:[^%#?\\]|%[0-9A-Fa-f]{2})*")
 _DOT_SEGMENT = re.compile(r"/(?:\.|%2[eE]){1,2}(?:/|$)")
 _ABSOLUTE = re.compile(r"https?://([^/?#]*)(.*)", re.IGNORECASE)
 _REQUEST_LINE = re.compile(rb"[!-~]+ [!-~]+ HTTP/[0-9]\.[0-9]\r?")
-
-
-class Head:
-    """What a head says; shared between requests, so nobody changes it.
-
-    `content_length` is None for a chunked body, whose decoder is then `decoder`.
-    """
-
-    __slots__ = (
-        "close",
-        "content_length",
-        "decoder",
-        "expects_continue",
-        "headers",
-        "method",
-        "path",
-        "query_string",
-        "target",
-        "version",
-    )
-
-    method: str
-    target: str
-    path: str
-    query_string: str
-    version: str
-    headers: Mapping[bytes, bytes]
-    content_length: int | None
-    decoder: h11.Connection | None
-    expects_continue: bool
-    close: bool
 
 
 class HeadParser:
@@ -72,16 +44,42 @@ class HeadParser:
         self._limits = limits
         self._known: dict[bytes, Head] = {}
 
-    def __call__(self, raw: bytes) -> Head:
-        """Parse the bytes up to and with the empty line. Raises HttpError (400, 414, 417, 431, 501)."""
-        head = self._known.get(raw)
-        if head is None:
-            head = parse_head(raw, self._limits)
-            if head.decoder is None and len(raw) <= _KEPT_SIZE:  # a decoder serves one body only
-                if len(self._known) >= _KEPT:
-                    self._known.clear()  # heads that never come again (nonces) push the others out: they come back
-                self._known[raw] = head
-        return head
+    def __call__(self, raw: bytes) -> tuple[Head, int | None]:
+        """Parse the bytes up to and with the empty line: the head, and the length of its body (None: chunked).
+
+        Raises HttpError (400, 414, 417, 431, 501).
+        """
+        start = raw.find(_LENGTH_NAMES[0])
+        if start < 0:
+            start = raw.find(_LENGTH_NAMES[1])
+        if start < 0:
+            head = self._known.get(raw)
+            return (head, head.content_length) if head is not None else self._parse(raw, raw)
+        start += len(_LENGTH_NAMES[0])
+        end = raw.find(b"\r\n", start)
+        digits = raw[start:end]
+        key = raw[:start] + raw[end:]
+        head = self._known.get(key)
+        if head is not None and digits.isdigit() and len(digits) <= _LENGTH_DIGITS:
+            return head, int(digits)
+        return self._parse(raw, key)
+
+    def _parse(self, raw: bytes, key: bytes) -> tuple[Head, int | None]:
+        head = parse_head(raw, self._limits)
+        if self._may_stand_for_others(head, raw):
+            if len(self._known) >= _KEPT:
+                self._known.clear()  # heads that never come again (nonces) push the others out: they come back
+            self._known[key] = head
+        return head, head.content_length
+
+    def _may_stand_for_others(self, head: Head, raw: bytes) -> bool:
+        """A decoder serves one body only; a second Content-Length, or 100-continue, makes the digits matter."""
+        return (
+            head.decoder is None
+            and len(raw) + _LENGTH_DIGITS <= min(_KEPT_SIZE, self._limits.max_head)
+            and b"expect" not in head.headers
+            and raw.lower().count(b"content-length") <= 1
+        )
 
 
 def parse_head(raw: bytes, limits: Limits) -> Head:
@@ -109,6 +107,7 @@ def parse_head(raw: bytes, limits: Limits) -> Head:
     if count > limits.max_headers:
         raise HttpError(431, "too many headers", hint=f"send at most {limits.max_headers}")
     head.headers = MappingProxyType(headers)
+    head.memo = {}
     head.method = event.method.decode("ascii")
     _read_framing(head, headers, modern=version == b"1.1")
     head.decoder = decoder if head.content_length is None else None

@@ -11,9 +11,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass
+from math import inf
 from typing import Any, Literal, Protocol
 from urllib.parse import parse_qsl
 
+import h11
 import trio
 
 from lakeshore.server.http.peer import uid_of_peer
@@ -21,6 +23,7 @@ from lakeshore.server.http.peer import uid_of_peer
 HeaderList = tuple[tuple[str, str], ...]
 Woken = Literal["woken", "gone", "draining", "timeout"]
 
+_LONG_S = 4.0  # from here on a parked request's time is kept by the sweeper
 _MAX_QUERY_FIELDS = 200
 
 
@@ -88,6 +91,40 @@ class StreamResponse:
     content_length: int | None = None
 
 
+class Head:
+    """What a head says; shared between requests, so nobody changes it but its `memo`.
+
+    `content_length` is that of the request it was parsed from, and None for a chunked body, whose decoder is then
+    `decoder`.
+    """
+
+    __slots__ = (
+        "close",
+        "content_length",
+        "decoder",
+        "expects_continue",
+        "headers",
+        "memo",
+        "method",
+        "path",
+        "query_string",
+        "target",
+        "version",
+    )
+
+    method: str
+    target: str
+    path: str
+    query_string: str
+    version: str
+    headers: Mapping[bytes, bytes]
+    content_length: int | None
+    decoder: h11.Connection | None
+    expects_continue: bool
+    close: bool
+    memo: dict[Any, Any]
+
+
 @dataclass(slots=True, kw_only=True)
 class ConnectionInfo:
     """Where a request came from. One object per connection: what is learned once is kept."""
@@ -100,6 +137,8 @@ class ConnectionInfo:
     tls: bool
     number: int
     """Counts up from 1 in this process: for logs."""
+    admitted: Head | None = None
+    """The last head that was let in because of where it came from: the same one again needs no second look."""
     _uid: int | None = None
     _uid_known: bool = False
 
@@ -117,7 +156,7 @@ class Channel(Protocol):
 
     @property
     def draining(self) -> bool: ...
-    def watch(self, request: Request) -> None: ...
+    def watch(self, request: Request, seconds: float) -> None: ...
     def probe_gone(self) -> bool: ...
 
 
@@ -160,47 +199,33 @@ class Request:
         "_whole",
         "_woken",
         "connection",
+        "head",
         "headers",
-        "http_version",
         "max_body",
         "method",
         "params",
         "path",
         "query_string",
         "route",
-        "state",
         "target",
     )
 
     def __init__(
-        self,
-        *,
-        method: str,
-        target: str,
-        path: str,
-        query_string: str,
-        headers: Mapping[bytes, bytes],
-        http_version: str,
-        connection: ConnectionInfo,
-        body: BodySource,
-        channel: Channel,
-        max_body: int,
+        self, head: Head, body: BodySource, *, connection: ConnectionInfo, channel: Channel, max_body: int
     ) -> None:
-        self.method = method
-        self.target = target
-        self.path = path
-        self.query_string = query_string
-        self.headers = headers
-        """Names in lower case; a repeated field's values are joined by ", "."""
-        self.http_version = http_version
+        self.head = head
+        """What was said before the body: one object for all requests that say the same."""
+        self.method = head.method
+        self.target = head.target
+        self.path = head.path
+        self.query_string = head.query_string
+        self.headers = head.headers
         self.connection = connection
         self.max_body = max_body
         """What `body()` and `stream()` allow when not told otherwise: the router sets a route's own bound."""
         self.params: dict[str, str] = {}
         self.route = ""
         """The pattern that matched: bounded in number, so fit for a metric's label."""
-        self.state: Any = None
-        """For the layers above: whatever authentication found out."""
         self._body = body
         self._channel = channel
         self._query: list[tuple[str, str]] | None = None
@@ -266,11 +291,12 @@ class Request:
         return self._gone
 
     async def park(self, timeout_s: float) -> Woken:
-        """Wait until `wake`, a gone client, the drain or the timeout (seconds). Loops may park again.
+        """Wait until `wake`, a gone client, the drain or the timeout (seconds, a long one up to a second late).
 
-        The reasons do not exclude each other: look at what you wait for, whatever the answer. Only one task parks.
+        Loops may park again. The reasons do not exclude each other: look at what you wait for, whatever the answer. Only one task parks.
         """
-        self._channel.watch(self)
+        is_long = timeout_s >= _LONG_S
+        self._channel.watch(self, timeout_s if is_long else inf)
         if self._woken is None:
             if self._gone:
                 self._woken = "gone"
@@ -281,8 +307,11 @@ class Request:
         else:
             assert self._parked is None, "one task parks a request"
             self._parked = trio.lowlevel.current_task()
-            with trio.move_on_after(timeout_s):
+            if is_long:  # the sweeper keeps the time: a scope with a deadline costs as much as all the rest here
                 await trio.lowlevel.wait_task_rescheduled(self._abandon_park)
+            else:
+                with trio.move_on_after(timeout_s):
+                    await trio.lowlevel.wait_task_rescheduled(self._abandon_park)
         why, self._woken = self._woken, None
         return why or "timeout"
 
@@ -300,7 +329,7 @@ class Request:
 
     async def wait_gone(self) -> None:
         """Return once the client has gone: for a task beside the handler's."""
-        self._channel.watch(self)
+        self._channel.watch(self, inf)
         if self._gone_event is None:
             self._gone_event = trio.Event()
             if self._gone:

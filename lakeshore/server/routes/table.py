@@ -108,28 +108,37 @@ def handler_of(app: App, cors: Cors) -> Callable[[Request], Awaitable[Answer]]:
     for row in TABLE:
         router.add(row.method, row.pattern, _guarded(app, row), max_body=row.max_body)
 
-    async def handle(request: Request) -> Answer:
-        if b"origin" not in request.headers:
-            return await router(request)
+    def handle(request: Request) -> Awaitable[Answer]:
+        return router(request) if b"origin" not in request.headers else for_a_page(request)
+
+    async def for_a_page(request: Request) -> Answer:
         answered = cors.preflight(request)
         return answered if answered is not None else cors.extend(request, await router(request))
 
     return handle
 
 
-def _caller(app: App, request: Request, row: Row) -> Caller:
-    """Who calls. Under /v1/admin a bearer that is not the admin token is forbidden, known or not."""
-    try:
-        return app.gate.caller(request, request.params["ns"] if row.tier == "named" else None)
-    except HttpError as error:
-        if error.status == 401 and row.pattern.startswith("/v1/admin/") and b"authorization" in request.headers:
-            raise HttpError(403, "this needs the admin token") from error
-        raise
+def _who(app: App, row: Row) -> Callable[[Request], Caller]:
+    """How a row finds out who calls. Under /v1/admin a bearer that is not the admin token is forbidden, known or not."""
+
+    def named(request: Request) -> Caller:
+        return app.gate.caller(request, request.params["ns"])
+
+    def admin(request: Request) -> Caller:
+        try:
+            return app.gate.caller(request)
+        except HttpError as error:
+            if error.status == 401 and row.pattern.startswith("/v1/admin/") and b"authorization" in request.headers:
+                raise HttpError(403, "this needs the admin token") from error
+            raise
+
+    return named if row.tier == "named" else admin if row.tier == "admin" else app.gate.caller
 
 
 def _guarded(app: App, row: Row) -> Callable[[Request], Awaitable[Answer]]:
     handler, tier, scopes = row.handler, row.tier, row.scopes
     admin_only = handler in _ADMIN_ONLY
+    who = _who(app, row)
 
     async def unauthenticated(request: Request) -> Answer:
         try:
@@ -139,7 +148,7 @@ def _guarded(app: App, row: Row) -> Callable[[Request], Awaitable[Answer]]:
 
     async def authenticated(request: Request) -> Answer:
         try:
-            caller = _caller(app, request, row)
+            caller = who(request)
             if tier == "admin" or admin_only:
                 caller.need_admin()
             elif caller.scope not in scopes or (caller.sibling and caller.scope not in _FOR_SIBLINGS):
