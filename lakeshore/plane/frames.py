@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import repeat
 from typing import Any
 
 import msgpack
 
 from ..wire.frames import FrameKind, end_frame
 from .contract import Appended, Gap, IllegalTransition, NotHeld, UnknownInvocation
-from .journal import FrameDamaged, Journal, Location
+from .journal import Journal
 from .statements import SQL
 from .transaction import Transaction
 
-PAGE = 256
+PAGE = 2048
+PAGE_BYTES = 1024 * 1024
 Rows = Callable[[str, dict[str, Any]], list[tuple[Any, ...]]]
 
 
@@ -51,47 +53,109 @@ def append(
     A final frame is the settling commit's to write (K-24): it is answered and not stored. Without `claim` the report is
     matched by worker. Raises UnknownInvocation, NotHeld, Gap.
     """
-    row = tx.one(SQL.row_for_report, {"id": invocation_id})
-    if row is None or row[1] != ns:
-        raise UnknownInvocation(f"no invocation {invocation_id} in namespace {ns!r}")
-    channel, state, current, last, holder = row[0], row[3], row[4], row[10], row[13]
-    number = current if claim is None else claim
-    if seq is not None and seq <= last:
-        stored = tx.one(SQL.frame_claim, {"channel": channel, "seq": seq})
-        forgotten = stored is None and state == "running" and number == current  # trimmed since it was stored
-        if forgotten or (stored is not None and stored[0] == number):
-            return Appended(seq=seq, duplicate=True)
-    if state != "running" or number != current or (claim is None and worker is not None and worker != holder):
-        raise NotHeld(f"invocation {invocation_id} is {state} under claim {current}; this claim may not append to it")
-    wanted = last + 1 if seq is None else seq
-    if wanted != last + 1:
-        raise Gap(invocation_id, last + 1, wanted)
+    taker = _Taker(tx, ns, invocation_id, claim, worker)
+    wanted = taker.last + 1 if seq is None else seq
+    if taker.missing(wanted, 1) == 0:
+        return Appended(seq=wanted, duplicate=True)
     if final:
         return Appended(seq=wanted)
-    changed = tx.change(SQL.append_if_next, {"channel": channel, "claim": number, "seq": wanted, "now": now})
-    assert changed == 1, "the row was read in this transaction"
-    put(tx, channel, number, wanted, data, final=False)
+    taker.move(wanted, wanted, now)
+    put(tx, taker.channel, taker.claim, wanted, data, final=False)
     return Appended(seq=wanted)
+
+
+def append_run(
+    tx: Transaction, ns: str, invocation_id: str, run: Sequence[bytes], now: float, *, claim: int, first: int
+) -> int:
+    """Append consecutive frames, the first of them at `first`; how many of them, counted from the end, are new.
+
+    All or none: raises what `append` raises for the first that is refused.
+    """
+    taker = _Taker(tx, ns, invocation_id, claim, None)
+    missing = taker.missing(first, len(run))
+    if missing:
+        fresh = run[len(run) - missing :]
+        last = first + len(run) - 1
+        begin = last - missing + 1
+        taker.move(begin, last, now)
+        segment, offsets = tx.journal.append_run(taker.channel, claim, begin, fresh)
+        tx.insert_many(
+            SQL.put_frames,
+            zip(
+                repeat(taker.channel), range(begin, last + 1), repeat(claim), repeat(segment), offsets, map(len, fresh)
+            ),
+        )
+    return missing
+
+
+class _Taker:
+    """One invocation as an append finds it."""
+
+    __slots__ = ("_claim", "_holder", "_id", "_state", "_tx", "_worker", "channel", "claim", "last")
+
+    def __init__(self, tx: Transaction, ns: str, invocation_id: str, claim: int | None, worker: str | None) -> None:
+        row = tx.one(SQL.row_for_report, {"id": invocation_id})
+        if row is None or row[1] != ns:
+            raise UnknownInvocation(f"no invocation {invocation_id} in namespace {ns!r}")
+        self._tx, self._id = tx, invocation_id
+        self.channel, self._state, self._claim, self.last, self._holder = row[0], row[3], row[4], row[10], row[13]
+        self._worker = worker if claim is None else None
+        self.claim = self._claim if claim is None else claim
+
+    def missing(self, first: int, count: int) -> int:
+        """How many of `count` frames from `first` on are to be stored: the rest is. Raises NotHeld, Gap."""
+        last = self.last
+        if first <= last and self._has(first) and (count == 1 or self._has(min(last, first + count - 1))):
+            # A claim's frames are consecutive: what lies between is of the same claim.
+            if first + count - 1 <= last:
+                return 0
+            count -= last + 1 - first
+            first = last + 1
+        if (
+            self._state != "running"
+            or self.claim != self._claim
+            or (self._worker is not None and self._worker != self._holder)
+        ):
+            raise NotHeld(
+                f"invocation {self._id} is {self._state} under claim {self._claim}; this claim may not append to it"
+            )
+        if first != last + 1:
+            raise Gap(self._id, last + 1, first)
+        return count
+
+    def move(self, first: int, last: int, now: float) -> None:
+        """The row's last frame is `last` now."""
+        values = {"channel": self.channel, "claim": self.claim, "first": first, "last": last, "now": now}
+        changed = self._tx.change(SQL.append_if_next, values)
+        assert changed == 1, "the row was read in this transaction"
+
+    def _has(self, seq: int) -> bool:
+        stored = self._tx.one(SQL.frame_claim, {"channel": self.channel, "seq": seq})
+        if stored is None:  # trimmed since it was stored
+            return bool(self._state == "running" and self.claim == self._claim)
+        return bool(stored[0] == self.claim)
 
 
 def read(
     rows: Rows, journal: Journal, channel: int, since: int, *, limit: int = PAGE
 ) -> tuple[list[tuple[int, bytes, bool]], int]:
-    """Up to `limit` frames after `since` as (seq, bytes, final), and the last seq looked at.
+    """Frames after `since` as (seq, bytes, final), and the last seq looked at: up to `limit`, or to `PAGE_BYTES`.
 
     A damaged record is skipped: the journal has named it, and its neighbours are served.
     """
-    frames: list[tuple[int, bytes, bool]] = []
-    for seq, claim, segment, offset, length, final in rows(
-        SQL.frames_since, {"channel": channel, "since": since, "limit": limit}
-    ):
-        since = seq
-        try:
-            data = journal.read(channel, claim, seq, Location(segment=segment, offset=offset, length=length))
-        except FrameDamaged:
-            continue
-        frames.append((seq, data, bool(final)))
-    return frames, since
+    index = rows(SQL.frames_since, {"channel": channel, "since": since, "limit": limit})
+    size = 0
+    for count, row in enumerate(index, 1):
+        size += row[4]
+        if size >= PAGE_BYTES:
+            index = index[:count]
+            break
+    frames = [
+        (seq, data, bool(row[5]))
+        for row, (seq, data) in zip(index, journal.read_run(channel, index), strict=True)
+        if isinstance(data, bytes)
+    ]
+    return frames, index[-1][0] if index else since
 
 
 def trim(tx: Transaction, ns: str, invocation_id: str, *, keep_last: int = 0) -> int:

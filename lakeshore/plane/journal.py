@@ -13,6 +13,7 @@ import os
 import struct
 import threading
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -61,22 +62,38 @@ class Journal:
 
     def append(self, channel: int, claim: int, seq: int, data: bytes) -> Location:
         """Write one record at the end of the current segment. It is durable after `sync()`."""
-        crc = zlib.crc32(data, zlib.crc32(_COVERED.pack(channel, claim, seq)))
-        record = _HEAD.pack(len(data), crc, channel, claim, seq) + data
+        segment, (offset,) = self.append_run(channel, claim, seq, (data,))
+        return Location(segment=segment, offset=offset, length=len(data))
+
+    def append_run(self, channel: int, claim: int, first: int, run: Sequence[bytes]) -> tuple[int, list[int]]:
+        """Write the records of consecutive frames at once; their segment, and the offset of each."""
+        parts: list[bytes] = []
+        offsets: list[int] = []
+        offset = 0
+        for seq, data in enumerate(run, first):
+            crc = zlib.crc32(data, zlib.crc32(_COVERED.pack(channel, claim, seq)))
+            offsets.append(offset)
+            parts += (_HEAD.pack(len(data), crc, channel, claim, seq), data)
+            offset += _HEAD.size + len(data)
+        at = self._write(b"".join(parts))
+        return self._number, [at + offset for offset in offsets] if at else offsets
+
+    def _write(self, records: bytes) -> int:
+        """Where they are in the current segment."""
         if self.directory is None:
             segment = self._memory[0]
             offset = len(segment)
-            segment += record
-            return Location(segment=0, offset=offset, length=len(data))
+            segment += records
+            return offset
         if self._fd < 0 or self._size >= SEGMENT_BYTES:
             self._roll()
         offset = self._size
-        written = os.pwrite(self._fd, record, offset)
-        if written != len(record):  # a full disk may take a part: what is written is garbage, the space is reused
+        written = os.pwrite(self._fd, records, offset)
+        if written != len(records):  # a full disk may take a part: what is written is garbage, the space is reused
             raise OSError(28, "No space left on device", str(self._path(self._number)))
-        self._size = offset + len(record)
+        self._size = offset + len(records)
         self._dirty = True
-        return Location(segment=self._number, offset=offset, length=len(data))
+        return offset
 
     def sync(self) -> None:
         """Make what was appended durable. Raises SyncFailed: after that nothing may be acknowledged."""
@@ -93,24 +110,39 @@ class Journal:
 
     def read(self, channel: int, claim: int, seq: int, where: Location) -> bytes:
         """The frame at `where`. Raises FrameDamaged when it is not the record that the index describes."""
-        size = _HEAD.size + where.length
-        raw: bytes | bytearray
-        if self.directory is None:
-            raw = self._memory[where.segment][where.offset : where.offset + size]
-        else:
-            try:
-                raw = os.pread(self._reader(where.segment), size, where.offset)
-            except OSError as exc:
-                raise self._damage(channel, seq, where, str(exc)) from exc
-        if len(raw) < size:
-            raise self._damage(channel, seq, where, "the segment is shorter than the index says")
-        length, crc, *owner = _HEAD.unpack_from(raw)
-        data = bytes(raw[_HEAD.size :])
-        if (length, owner) != (where.length, [channel, claim, seq]):
-            raise self._damage(channel, seq, where, "the record belongs to another frame")
-        if zlib.crc32(data, zlib.crc32(_COVERED.pack(channel, claim, seq))) != crc:
-            raise self._damage(channel, seq, where, "the checksum does not match")
+        row = (seq, claim, where.segment, where.offset, where.length, 0)
+        ((_seq, data),) = self.read_run(channel, (row,))
+        if isinstance(data, FrameDamaged):
+            raise data
         return data
+
+    def read_run(self, channel: int, rows: Sequence[tuple[int, ...]]) -> list[tuple[int, bytes | FrameDamaged]]:
+        """(seq, frame) of index rows `(seq, claim, segment, offset, length, ...)`; what is damaged says so.
+
+        Records that lie one after the other are read at once.
+        """
+        frames: list[tuple[int, bytes | FrameDamaged]] = []
+        at, count = 0, len(rows)
+        while at < count:
+            segment, begin = rows[at][2], rows[at][3]
+            end, first = begin, at
+            while at < count and rows[at][3] == end and rows[at][2] == segment:
+                end += _HEAD.size + rows[at][4]
+                at += 1
+            raw, why = self._bytes(segment, begin, end - begin)
+            for seq, claim, _segment, offset, length, *_ in rows[first:at]:
+                data, wrong = _record(raw, offset - begin, channel, claim, seq, length)
+                damage = why or wrong
+                frames.append((seq, self._damage(channel, seq, segment, offset, damage) if damage else data))
+        return frames
+
+    def _bytes(self, segment: int, offset: int, size: int) -> tuple[bytes, str]:
+        if self.directory is None:
+            return bytes(self._memory[segment][offset : offset + size]), ""
+        try:
+            return os.pread(self._reader(segment), size, offset), ""
+        except OSError as exc:
+            return b"", str(exc)
 
     def segments(self) -> list[int]:
         """Numbers of the segment files on disk."""
@@ -139,9 +171,9 @@ class Journal:
             os.close(self._fd)
             self._fd = -1
 
-    def _damage(self, channel: int, seq: int, where: Location, why: str) -> FrameDamaged:
+    def _damage(self, channel: int, seq: int, segment: int, offset: int, why: str) -> FrameDamaged:
         self.damaged += 1
-        message = f"frame {seq} of channel {channel} in segment {where.segment} at {where.offset} is damaged: {why}"
+        message = f"frame {seq} of channel {channel} in segment {segment} at {offset} is damaged: {why}"
         log.error("%s", message)
         return FrameDamaged(message)
 
@@ -173,6 +205,20 @@ class Journal:
                 fd = os.open(self._path(number), os.O_RDONLY | os.O_CLOEXEC)
                 self._readers[number] = fd
             return fd
+
+
+def _record(raw: bytes, at: int, channel: int, claim: int, seq: int, length: int) -> tuple[bytes, str]:
+    """The frame of the record at `at`, and what is wrong with it."""
+    body = at + _HEAD.size
+    data = raw[body : body + length]
+    if len(data) < length or len(raw) < body:
+        return b"", "the segment is shorter than the index says"
+    said = _HEAD.unpack_from(raw, at)
+    if said == (length, zlib.crc32(data, zlib.crc32(_COVERED.pack(channel, claim, seq))), channel, claim, seq):
+        return data, ""
+    if said[0] != length or said[2:] != (channel, claim, seq):
+        return b"", "the record belongs to another frame"
+    return b"", "the checksum does not match"
 
 
 def _sync_directory(directory: Path) -> None:

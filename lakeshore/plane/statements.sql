@@ -231,12 +231,15 @@ UPDATE worker SET n = :n WHERE ns = :ns AND id = :id AND session = :session AND 
 
 -- name: append_if_next
 UPDATE invocation
-SET last_frame = :seq, attempt = attempt + (started = 0), started_at = COALESCE(started_at, :now), started = 1
-WHERE seq = :channel AND state = 'running' AND claim = :claim AND last_frame = :seq - 1
+SET last_frame = :last, attempt = attempt + (started = 0), started_at = COALESCE(started_at, :now), started = 1
+WHERE seq = :channel AND state = 'running' AND claim = :claim AND last_frame = :first - 1
 
 -- name: put_frame
 INSERT INTO frame (channel, seq, claim, segment, offset, length, final)
 VALUES (:channel, :seq, :claim, :segment, :offset, :length, :final)
+
+-- name: put_frames
+INSERT INTO frame (channel, seq, claim, segment, offset, length, final) VALUES (?, ?, ?, ?, ?, ?, 0)
 
 -- name: frame_claim
 SELECT claim FROM frame WHERE channel = :channel AND seq = :seq

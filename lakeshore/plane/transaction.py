@@ -7,6 +7,7 @@ rows they count.
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Iterable
 from typing import Any
 
 from .blobs import Blobs
@@ -38,6 +39,10 @@ class Transaction:
     def change(self, statement: str, values: dict[str, Any]) -> int:
         """Run a guarded write; how many rows it changed."""
         return self.conn.execute(statement, values).rowcount
+
+    def insert_many(self, statement: str, rows: Iterable[tuple[Any, ...]]) -> None:
+        """Run an insert for each row of values, in the order of its `?`."""
+        self.conn.executemany(statement, rows)
 
     def moved(self, ns: str, queue: str, old: str | None, new: str | None) -> None:
         """A row of this queue went from one state to another (None: it was born, or it is gone)."""

@@ -1,6 +1,7 @@
-"""Sends the frames of one streaming body in batches that its own round trips clock: what gathers meanwhile leaves next.
+"""Sends the frames of one streaming body in runs that its own round trips clock: what gathers meanwhile leaves next.
 
-The body goes on while frames travel; it is held back only when too much waits.
+The body goes on while frames travel; it is held back only when too much waits. `put` is the hot path: it takes no lock
+and wakes nobody while the sending thread is busy.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Any
 
 from . import http_wire
 from .errors import DispatchError
@@ -20,9 +20,10 @@ from .watcher import patience
 
 log = logging.getLogger(__name__)
 
-MAX_FRAMES = 2048
+MAX_FRAMES = 4096
 MAX_BYTES = 8 * 1024 * 1024
-BATCH_BYTES = 1024 * 1024
+RUN_FRAMES = 2048
+RUN_BYTES = 1024 * 1024
 
 
 class FrameSender:
@@ -30,63 +31,76 @@ class FrameSender:
 
     def __init__(self, client: HttpClient, work: Work, wanted: Callable[[], bool]) -> None:
         self._client, self._work, self._wanted = client, work, wanted
-        self._changed = threading.Condition()
-        self._frames: deque[tuple[int, bytes]] = deque()
-        self._bytes = 0
+        self._frames: deque[bytes] = deque()  # consecutive: the body's thread appends, the sending one takes
+        self._put_bytes = 0  # the body's thread counts these
+        self._taken_bytes = 0  # and the sending one these
+        self._first = 0  # the seq of the first in `_frames`
+        self._changed = threading.Condition()  # for whoever waits for the sending thread
+        self._work_there = threading.Semaphore(0)
+        self._asleep = False
         self._sending = False
         self._error: Exception | None = None
         self._thread: threading.Thread | None = None
         self._closed = False
 
     def put(self, seq: int, frame: bytes) -> None:
-        """Queue a frame. Raises DispatchError when an earlier one was refused: the claim is lost."""
-        with self._changed:
-            while self._error is None and (len(self._frames) >= MAX_FRAMES or self._bytes >= MAX_BYTES):
-                self._changed.wait()
-            self._check()
-            self._frames.append((seq, frame))
-            self._bytes += len(frame)
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="lakeshore-frames", daemon=True)
-                self._thread.start()
-            self._changed.notify_all()
+        """Queue a frame, `seq` rising by one. Raises DispatchError when one was refused: the claim is lost."""
+        if self._error is not None or self._is_full():
+            self._make_room()
+        if self._thread is None:
+            self._first = seq
+            self._thread = threading.Thread(target=self._run, name="lakeshore-frames", daemon=True)
+            self._thread.start()
+        self._put_bytes += len(frame)
+        self._frames.append(frame)
+        # The sending thread says that it sleeps and looks once more before it does: one of the two sees the other.
+        if self._asleep:
+            self._asleep = False
+            self._work_there.release()
 
     def flush(self) -> None:
         """Return when everything is stored."""
         with self._changed:
-            while self._error is None and (self._frames or self._sending):
-                self._changed.wait()
-            self._check()
+            self._changed.wait_for(lambda: self._error is not None or self._is_idle())
+        self._check()
 
     def close(self, wait_s: float) -> None:
         """The body has ended: what it yielded before it failed gets `wait_s` to arrive, then the thread ends."""
         with self._changed:
-            self._changed.wait_for(lambda: self._error is not None or not (self._frames or self._sending), wait_s)
-            self._frames.clear()
+            self._changed.wait_for(lambda: self._error is not None or self._is_idle(), wait_s)
             self._closed = True
-            self._changed.notify_all()
+            self._frames.clear()
+        self._work_there.release()
+
+    def _is_full(self) -> bool:
+        return len(self._frames) >= MAX_FRAMES or self._put_bytes - self._taken_bytes >= MAX_BYTES
+
+    def _is_idle(self) -> bool:
+        return not (self._frames or self._sending)
+
+    def _make_room(self) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._error is not None or not self._is_full())
+        self._check()
 
     def _check(self) -> None:
         if self._error is not None:
             raise DispatchError(f"the frames of {self._work.id} were not taken: {self._error}") from self._error
 
+    # -- the sending thread
+
     def _run(self) -> None:
         while True:
+            self._sleep_until_work()
             with self._changed:
-                while not self._frames and not self._closed:
-                    self._changed.wait()
-                if not self._frames:
+                if self._closed:
                     return
-                batch, size = [], 0
-                while self._frames and size < BATCH_BYTES:
-                    batch.append(self._frames.popleft())
-                    size += len(batch[-1][1])
-                self._bytes -= size
                 self._sending = True
+                first, run = self._next_run()
                 self._changed.notify_all()
             error: Exception | None = None
             try:
-                self._send(batch)
+                self._send(first, run)
             except Exception as exc:  # noqa: BLE001  # the body's thread raises it
                 error = exc
             with self._changed:
@@ -96,11 +110,30 @@ class FrameSender:
                 if error is not None:
                     return
 
-    def _send(self, batch: list[tuple[int, bytes]]) -> None:
+    def _sleep_until_work(self) -> None:
+        while not (self._frames or self._closed):
+            self._asleep = True
+            if self._frames or self._closed:
+                self._asleep = False
+                return
+            self._work_there.acquire()
+
+    def _next_run(self) -> tuple[int, list[bytes]]:
+        frames, first = self._frames, self._first
+        run: list[bytes] = []
+        size = 0
+        while frames and size < RUN_BYTES and len(run) < RUN_FRAMES:
+            run.append(frames.popleft())
+            size += len(run[-1])
+        self._first = first + len(run)
+        self._taken_bytes += size
+        return first, run
+
+    def _send(self, first: int, run: list[bytes]) -> None:
         waits = patience()
         while True:
             try:
-                return self._send_once(batch)
+                return self._send_once(first, run)
             except DispatchError as exc:
                 # A server that is away, or has no room, is waited for as long as the claim is ours (K-13). What it has
                 # of these frames already, it knows (K-24).
@@ -109,21 +142,7 @@ class FrameSender:
                 log.warning("%s; trying again", exc)
                 time.sleep(next(waits))
 
-    def _send_once(self, batch: list[tuple[int, bytes]]) -> None:
-        chunks = [self._chunk(seq, frame) for seq, frame in batch]
-        what = f"posting frames of {self._work.id}"
-        if len(chunks) == 1:
-            self._client.call("POST", http_wire.CHUNK, chunks[0], what)
-            return
-        for answer in self._client.call("POST", http_wire.CHUNK, {"chunks": chunks}, what)["chunks"]:
-            if int(answer.get("status", 200)) != 200:
-                http_wire.refuse(int(answer["status"]), answer, what)
-
-    def _chunk(self, seq: int, frame: bytes) -> dict[str, Any]:
-        return {
-            "invocation_id": self._work.id,
-            "seq": seq,
-            "bytes": frame,
-            "final": False,
-            "claim": self._work.claim,
-        }
+    def _send_once(self, first: int, run: list[bytes]) -> None:
+        body = {"invocation_id": self._work.id, "claim": self._work.claim, "seq": first}
+        body |= {"bytes": run[0]} if len(run) == 1 else {"frames": b"".join(run)}
+        self._client.call("POST", http_wire.CHUNK, body, f"posting frames of {self._work.id}")

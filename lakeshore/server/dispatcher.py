@@ -36,6 +36,7 @@ from ..plane.database import connect_reader
 from ..plane.plane import Plane
 from ..plane.statements import SQL
 from ..plane.transaction import Transaction
+from .feeds import Feeds
 from .leases import Leases
 from .parking import Parked, Parking
 from .results import Results
@@ -80,6 +81,7 @@ class Dispatcher:
         self.leases = Leases(lease_s)
         self.parking = Parking()
         self.waiters = Waiters()
+        self.feeds = Feeds()
         self.writer = Writer(plane, self._closing)
         self.refused_stale = 0
         self._clock = clock
@@ -291,12 +293,24 @@ class Dispatcher:
             )
 
         def note(answers: list[Any]) -> None:
-            for id_ in {
-                chunk.id for chunk, answer in zip(chunks, answers, strict=True) if isinstance(answer, Appended)
-            }:
-                self.waiters.ring(f"frames/{id_}")
+            for chunk, answer in zip(chunks, answers, strict=True):
+                if isinstance(answer, Appended) and not (answer.duplicate or chunk.final):
+                    self.feeds.tell(f"frames/{chunk.id}", answer.seq, answer.seq, chunk.data)
 
         return await self._each([functools.partial(one, chunk) for chunk in chunks], note)
+
+    async def append_run(self, ns: str, id_: str, claim: int, first: int, run: Sequence[bytes]) -> int:
+        """Store consecutive frames of one invocation, all or none; how many were new. Raises Gap and NotHeld."""
+
+        def verb(tx: Transaction) -> int:
+            return frames.append_run(tx, ns, id_, run, self._clock(), claim=claim, first=first)
+
+        def committed(missing: int) -> None:
+            if missing:
+                fresh, last = run[len(run) - missing :], first + len(run) - 1
+                self.feeds.tell(f"frames/{id_}", last - missing + 1, last, b"".join(fresh))
+
+        return await self.writer.write(verb, committed)
 
     async def trim(self, ns: str, id_: str, keep_last: int) -> int:
         """Forget frames; how many."""
@@ -306,7 +320,7 @@ class Dispatcher:
         """Append to a topic; the seq it got."""
 
         def committed(_seq: int) -> None:
-            self.waiters.ring(f"topic/{ns}/{queue}/{name}")
+            self.feeds.ring(f"topic/{ns}/{queue}/{name}")
 
         return await self.writer.write(
             lambda tx: frames.post(tx, ns, queue, name, body, self._clock(), final=final), committed
@@ -411,7 +425,7 @@ class Dispatcher:
         """Numbers for /metrics."""
         return {
             "parked_polls": len(self.parking),
-            "waiters": len(self.waiters),
+            "waiters": len(self.waiters) + len(self.feeds),
             "leases": len(self.leases),
             "commits_total": self.writer.commits,
             "committed_items_total": self.writer.items,
@@ -509,7 +523,7 @@ class Dispatcher:
 
     def _ended(self, ns: str, id_: str) -> None:
         self.waiters.settled(id_)
-        self.waiters.ring(f"frames/{id_}")
+        self.feeds.ring(f"frames/{id_}")
 
     def _tell_holder(self, id_: str) -> None:
         """Wake the parked poll that lists this invocation, with what it must know."""

@@ -10,9 +10,15 @@ from ..plane import frames, rows
 from ..plane.contract import TERMINAL, UnknownInvocation
 from .dispatcher import Dispatcher
 
+HELD_BYTES = 4 * 1024 * 1024
+
 
 class Follower:
-    """One reader of one channel. `open_*` fails at once where there is nothing to read; iterate the result."""
+    """One reader of one channel. `open_*` fails at once where there is nothing to read; iterate the result.
+
+    What follows on the last frame sent is taken as it is committed, from memory; a reader that is `HELD_BYTES` behind
+    reads from the store until it has caught up.
+    """
 
     def __init__(
         self,
@@ -25,42 +31,67 @@ class Follower:
         self._dispatcher = dispatcher
         self._bell = bell
         self._channel = channel
-        self._since = since
+        self._since = since  # the last frame that was sent, or is in `_held`
+        self._held: list[bytes] = []
+        self._held_bytes = 0
+        self._look = True  # whether the store may have what is not in `_held`
         self._silence_s = silence_s
         self._rung = trio.Event()
 
-    def _ring(self) -> None:
+    def take(self, first: int, last: int, data: bytes) -> None:
+        if first == self._since + 1 and self._held_bytes + len(data) <= HELD_BYTES:
+            self._held.append(data)
+            self._held_bytes += len(data)
+            self._since = last
+        else:
+            self._look = True
+        self._rung.set()
+
+    def look(self) -> None:
+        self._look = True
         self._rung.set()
 
     async def pieces(self) -> AsyncIterator[bytes]:
         """Frames as they are stored, several at a time when several are there. Ends after silence, too."""
-        waiters = self._dispatcher.waiters
-        waiters.on(self._bell, self._ring)
+        self._dispatcher.feeds.on(self._bell, self)
         try:
             while True:
-                self._rung = trio.Event()
-                channel, over = self._channel()
-                page: list[tuple[int, bytes, bool]] = []
-                looked_at = self._since
-                if channel is not None:
-                    page, looked_at = frames.read(
-                        self._dispatcher.rows, self._dispatcher.plane.journal, channel, self._since
-                    )
-                if page:
-                    yield b"".join(data for _seq, data, _final in page)
-                    if page[-1][2]:
-                        return
-                if looked_at > self._since:
-                    self._since = looked_at
+                if self._held:
+                    yield self._taken()
                     continue
-                if over:
-                    return
+                if self._look:
+                    data, ended = self._read()
+                    if data:
+                        yield data
+                    if ended:
+                        return
+                    continue
+                self._rung = trio.Event()
                 with trio.move_on_after(self._silence_s) as silence:
                     await self._rung.wait()
                 if silence.cancelled_caught:
                     return
         finally:
-            waiters.off(self._bell, self._ring)
+            self._dispatcher.feeds.off(self._bell, self)
+
+    def _taken(self) -> bytes:
+        held = self._held
+        self._held, self._held_bytes = [], 0
+        return held[0] if len(held) == 1 else b"".join(held)
+
+    def _read(self) -> tuple[bytes, bool]:
+        """The next frames that are stored, and whether there will be no more."""
+        channel, over = self._channel()
+        page: list[tuple[int, bytes, bool]] = []
+        looked_at = self._since
+        if channel is not None:
+            page, looked_at = frames.read(self._dispatcher.rows, self._dispatcher.plane.journal, channel, self._since)
+        if looked_at > self._since:
+            self._since = looked_at
+        else:
+            self._look = False
+            return b"", over
+        return b"".join([data for _seq, data, _final in page]), bool(page and page[-1][2])
 
 
 def open_frames(dispatcher: Dispatcher, ns: str, id_: str, since: int) -> Follower:

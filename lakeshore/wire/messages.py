@@ -58,6 +58,8 @@ Worker
         ChunkItem    -> {ok: true, seq, duplicate?: true}
             409 {"error": "gap", expected} | {"error": "stale"}
         ChunkBatch   -> {chunks: [{status, ...the same}]}
+        ChunkRun     -> {ok: true, seq, duplicate?: true}     `seq` of the last, `duplicate` when all were stored before
+            all of them or none · 409 as above
 
 `claim` is the only fence: it comes with `run` and every report echoes it (K-5). A report without one is a foreign
 peer's and is matched by `worker_id`. The list that a poll carries in `held` is the truth: a claim of the session that
@@ -369,3 +371,16 @@ class ChunkBatch:
     """Several frames, each answered by itself and in order."""
 
     chunks: tuple[ChunkItem, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChunkRun:
+    """Consecutive frames of one running invocation, verbatim and undelimited; `seq` is that of the first.
+
+    A body with the key `frames` is this one. What is stored of them already (the same claim and seq) is skipped (K-24).
+    """
+
+    invocation_id: str
+    seq: int
+    frames: Blob
+    claim: int

@@ -6,9 +6,9 @@ from typing import Any, Final
 
 import msgpack
 
-from ...plane.contract import Appended
+from ...plane.contract import Appended, PlaneError
 from ...wire.errors import NameError_
-from ...wire.messages import ChunkItem
+from ...wire.messages import ChunkItem, ChunkRun
 from ...wire.names import check_invocation_id
 from ..app import App
 from ..auth import Caller
@@ -20,11 +20,14 @@ from ..structure import bad_field, read_map, structure
 from .daemon import check_binding
 
 _MOST_ITEMS: Final = 10_000
+_ARRAY_OF_4: Final = 0x94
 
 
 async def result_chunk(app: App, request: Request, caller: Caller) -> Response:
-    """POST /v1/daemon/result-chunk: one frame, or several in order."""
+    """POST /v1/daemon/result-chunk: one frame, a run of one invocation's, or several of any."""
     body, encoding = await read_map(request)
+    if "frames" in body:
+        return await _run(app, request, caller, structure(body, ChunkRun, encoding))
     if "chunks" not in body:
         chunk = _chunk(caller, structure(body, ChunkItem, encoding))
         (done,) = await app.dispatcher.append_many([chunk])
@@ -54,6 +57,22 @@ async def result_chunk(app: App, request: Request, caller: Caller) -> Response:
     return answer(request, {"chunks": results})
 
 
+async def _run(app: App, request: Request, caller: Caller, item: ChunkRun) -> Response:
+    check_invocation_id(item.invocation_id)
+    if item.seq < 0:
+        raise bad_field("seq", "must be 0 or more")
+    run = split(item.frames)
+    if not run:
+        raise bad_field("frames", "must be whole frames: msgpack arrays of 4, one after the other")
+    if len(run) > _MOST_ITEMS:
+        raise bad_field("frames", f"must be at most {_MOST_ITEMS} frames", status=413)
+    try:
+        missing = await app.dispatcher.append_run(caller.ns, item.invocation_id, item.claim, item.seq, run)
+    except PlaneError as error:
+        raise refusal_of(error) from error
+    return answer(request, _appended(Appended(seq=item.seq + len(run) - 1, duplicate=missing == 0)))
+
+
 def _chunk(caller: Caller, item: ChunkItem) -> Chunk:
     check_invocation_id(item.invocation_id)
     if item.seq is not None and item.seq < 0:
@@ -75,15 +94,27 @@ def _chunk(caller: Caller, item: ChunkItem) -> Chunk:
 
 def is_frame(data: bytes) -> bool:
     """Whether these bytes are one whole frame: in a stream nothing else tells where the next one begins."""
-    if data[:1] != b"\x94":
-        return False
+    return len(split(data)) == 1
+
+
+def split(data: bytes) -> list[bytes]:
+    """The frames that were concatenated, byte for byte; none when these bytes are anything but whole frames."""
     unpacker = msgpack.Unpacker(max_buffer_size=0)
     unpacker.feed(data)
+    skip, tell = unpacker.skip, unpacker.tell
+    frames = []
+    at, size = 0, len(data)
     try:
-        unpacker.skip()
+        while at < size:
+            if data[at] != _ARRAY_OF_4:
+                return []
+            skip()
+            end = tell()
+            frames.append(data[at:end])
+            at = end
     except (ValueError, msgpack.UnpackException):
-        return False
-    return int(unpacker.tell()) == len(data)
+        return []
+    return frames
 
 
 def _appended(done: Appended) -> dict[str, Any]:
