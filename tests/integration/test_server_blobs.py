@@ -128,6 +128,9 @@ def test_nothing_is_served_without_a_signature(server: Served, path: str) -> Non
         ("bytes=5-2", 200, slice(None)),
         ("bytes=0-1,5-6", 200, slice(None)),
         ("lines=1-2", 200, slice(None)),
+        ("bytes=" + "9" * 5000 + "-", 200, slice(None)),
+        ("bytes=-" + "9" * 5000, 200, slice(None)),
+        ("bytes=\N{SUPERSCRIPT TWO}-", 200, slice(None)),
     ],
 )
 def test_a_download_may_be_a_range(server: Served, header: str, status: int, part: slice | None) -> None:

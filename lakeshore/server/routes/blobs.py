@@ -19,7 +19,7 @@ from ..http import HttpError, Request, Response, StreamResponse
 from ..render import answer
 
 _PIECE: Final = 256 * 1024
-_RANGE: Final = re.compile(r"bytes=(\d*)-(\d*)")
+_RANGE: Final = re.compile(r"bytes=([0-9]{0,18})-([0-9]{0,18})")  # no file has a position of more digits
 _SAFE: Final = (
     ("content-type", OCTETS),
     ("content-disposition", "attachment"),
