@@ -17,13 +17,16 @@ MAX_HEAD = 32 * 1024
 
 @dataclass(slots=True)
 class Heard:
-    """One request as a reader understood it. Repeated fields are joined by ", "."""
+    """One request as a reader understood it. Repeated fields are joined by ", "; Content-Length is `length`."""
 
     method: str
     target: str
     version: str
     headers: dict[bytes, bytes]
+    length: int | None
+    """None for a chunked body."""
     body: bytes = b""
+    says_length: bool = field(default=False, compare=False)
 
 
 @dataclass(slots=True)
@@ -44,7 +47,16 @@ def request_of(event: h11.Request) -> Heard:
     headers: dict[bytes, bytes] = {}
     for name, value in event.headers:
         headers[name] = headers[name] + b", " + value if name in headers else value
-    return Heard(event.method.decode(), event.target.decode(), event.http_version.decode(), headers)
+    length = None if b"transfer-encoding" in headers else int(headers.get(b"content-length", 0))
+    says_length = headers.pop(b"content-length", None) is not None
+    return Heard(
+        method=event.method.decode(),
+        target=event.target.decode(),
+        version=event.http_version.decode(),
+        headers=headers,
+        length=length,
+        says_length=says_length,
+    )
 
 
 def head_of(raw: bytes) -> Heard | None:
@@ -119,7 +131,7 @@ STRICTER: dict[str, Callable[[bytes, Heard], object]] = {
     "unsupported HTTP version": lambda _, head: head.version not in ("1.0", "1.1"),
     "too many headers": lambda raw, _: raw.count(b"\n") > 100,
     "both Content-Length and Transfer-Encoding": lambda _, head: (
-        b"content-length" in head.headers and b"transfer-encoding" in head.headers
+        head.says_length and b"transfer-encoding" in head.headers
     ),
     "Transfer-Encoding in an HTTP/1.0 request": lambda _, head: (
         head.version == "1.0" and b"transfer-encoding" in head.headers

@@ -45,6 +45,12 @@ def test_a_payload_goes_up_and_comes_down_unchanged(server: Served, size: int) -
     assert answer.headers["content-security-policy"] == "sandbox"
 
 
+def test_an_upload_that_announced_another_size_does_not_spoil_its_url(server: Served) -> None:
+    url = presign(server, op="put", size=3)["url"]
+    assert server.raw("PUT", url, b"four").status == 422
+    assert server.raw("PUT", url, b"two").status == 201
+
+
 @pytest.mark.inventory("S-255", "S-256", "S-257")
 def test_the_server_mints_the_key(server: Served) -> None:
     named = presign(server, op="put", size=1, jobId="job-1", kind="result", key="payloads/default/mine")["key"]

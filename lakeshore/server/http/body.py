@@ -31,7 +31,7 @@ class Source(Protocol):
 class Body:
     """One body. `complete` once its last byte was taken."""
 
-    __slots__ = ("_decoder", "_expects", "_pieces", "_source", "_tail", "_taken", "complete", "remaining")
+    __slots__ = ("_decoder", "_expects", "_pieces", "_source", "_tail", "_taken", "complete", "length", "remaining")
 
     def __init__(self, head: Head, length: int | None, source: Source) -> None:
         self._source = source
@@ -40,6 +40,7 @@ class Body:
         self._tail = b""
         self._pieces = 0
         self._decoder = head.decoder
+        self.length = length
         self.remaining: int = length or 0
         """Bytes still to come of an announced length; 0 for a chunked body."""
         self.complete = length == 0

@@ -110,6 +110,7 @@ def parse_head(raw: bytes, limits: Limits) -> Head:
     head.memo = {}
     head.method = event.method.decode("ascii")
     _read_framing(head, headers, modern=version == b"1.1")
+    headers.pop(b"content-length", None)  # each request's own: it must not stay in a head that others share
     head.decoder = decoder if head.content_length is None else None
     _read_target(head, event.target.decode("ascii"), headers.get(b"host"), limits)
     return head

@@ -95,7 +95,7 @@ class Head:
     """What a head says; shared between requests, so nobody changes it but its `memo`.
 
     `content_length` is that of the request it was parsed from, and None for a chunked body, whose decoder is then
-    `decoder`.
+    `decoder`. A request's own is `Request.content_length`: Content-Length is not among the `headers`.
     """
 
     __slots__ = (
@@ -162,6 +162,9 @@ class Channel(Protocol):
 
 class BodySource(Protocol):
     """A request's body on its way in."""
+
+    length: int | None
+    """As announced; None for a chunked one."""
 
     async def read(self, limit: int) -> bytes: ...
     async def next_chunk(self, limit: int) -> bytes: ...
@@ -242,6 +245,11 @@ class Request:
         """A header by name, in any case; None when it is not there. A repeated one is joined by ", "."""
         value = self.headers.get(name.lower().encode("ascii"))
         return None if value is None else value.decode("latin-1")
+
+    @property
+    def content_length(self) -> int | None:
+        """The announced length of the body, 0 without one, None for a chunked one."""
+        return self._body.length
 
     @property
     def query(self) -> dict[str, str]:

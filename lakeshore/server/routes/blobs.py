@@ -33,8 +33,8 @@ _SAFE: Final = (
 async def put(app: App, request: Request) -> Response:
     """PUT /v1/blobs/<key>?<signature>: create it; the same content again is fine."""
     grant = app.blobs.verify("PUT", request.params["key"], request.query)
-    announced = request.header("content-length")
-    if announced is not None and grant.size is not None and int(announced) != grant.size:
+    announced = request.content_length
+    if announced is not None and grant.size is not None and announced != grant.size:
         raise HttpError(422, f"size: {grant.size} bytes were announced, Content-Length is {announced}", field="size")
     limit = MAX_PAYLOAD_BYTES if grant.size is None else grant.size + 1
     ref, new = await app.blobs.receive(grant, request.stream(limit))
