@@ -38,7 +38,6 @@ from lakeshore import wire
 from lakeshore.sdk.errors import LakeshoreError
 
 TERMINAL = ("succeeded", "failed", "killed", "timeout")
-CANCELLED: tuple[str, ...] = ("Cancelled",)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +62,7 @@ class Verdict:
     again: dict[str, int] = field(default_factory=dict)
     """Executions beyond what the call needed, by invocation."""
     said: str = ""
+    refused: Counter[str] = field(default_factory=Counter)
 
     def named(self) -> set[str]:
         """The names of what was found."""
@@ -76,6 +76,7 @@ class Verdict:
             f"acknowledged: {self.said}",
             f"rows: {dict(sorted(self.states.items()))}",
             f"executions: {self.executions}, {again}{f' ({most})' if most else ''}",
+            *(f"refused {n} times: {why}" for why, n in self.refused.most_common(8)),
             f"faults: {len(self.faults)}",
         ]
         return "\n".join([*lines, *(f"  {fault}" for fault in self.faults[:40])])
@@ -88,7 +89,7 @@ class Verdict:
 
 def check(history: History, final: FinalState, *, ended: bool = True, only: Collection[str] | None = None) -> Verdict:
     """Hold them against each other. `only`: payloads of these ids alone are read (a server is asked one by one)."""
-    verdict = Verdict(said=history.summary())
+    verdict = Verdict(said=history.summary(), refused=history.refused)
     found = final.rows()
     _Check(history, final, found, verdict, ended=ended, only=only).run()
     return verdict
@@ -158,8 +159,9 @@ class _Check:
             return
         times = len(self.history.began.get(call.id, ()))
         self.verdict.executions += times
-        if times > call.executions:
-            self.verdict.again[call.id] = times - call.executions
+        needed = call.executions * (1 + self.history.retrying[call.id])
+        if times > needed:
+            self.verdict.again[call.id] = times - needed
         if row.state not in TERMINAL:
             return
         if row.state == "succeeded":
@@ -172,7 +174,7 @@ class _Check:
     def _explained(self, call: Call, row: Row) -> None:
         why = (row.error or {}).get("type")
         if row.state == "killed" and call.id in self.history.cancelling:
-            allowed = CANCELLED
+            allowed: tuple[str, ...] = ()  # the cancel is the reason; a body that failed on its way out says its own
         elif row.state in call.may:
             allowed = tuple(call.may[row.state])
         else:
@@ -270,9 +272,9 @@ class _Check:
         return self._frames[row.id]
 
     def _dense(self, row: Row, frames: list[Stored]) -> None:
-        last = len(frames) - 1 if row.last_frame is None else row.last_frame
+        last = max((frame.seq for frame in frames), default=-1) if row.last_frame is None else row.last_frame
         missing = sorted(set(range(last + 1)) - {frame.seq for frame in frames})
-        if missing:
+        if len(missing) > self.history.retrying[row.id]:  # a retry by hand takes the end away; its number stays empty
             self._fault("missing frame", row.id, f"frames {missing[:10]} of 0..{last} are not there")
         claims = [frame.claim for frame in frames if frame.claim is not None]
         if claims != sorted(claims):

@@ -190,7 +190,7 @@ class History:
     settled: list[Settled] = field(default_factory=list)
     cancelled: list[Told] = field(default_factory=list)
     cancelling: set[str] = field(default_factory=set)
-    retrying: set[str] = field(default_factory=set)
+    retrying: Counter[str] = field(default_factory=Counter)
     refused: Counter[str] = field(default_factory=Counter)
     forgotten: tuple[float, float] = (FOREVER, FOREVER)
     torn: int = 0
@@ -257,7 +257,7 @@ class History:
         elif what == "cancelling":
             self.cancelling.add(id_)
         elif what == "retrying":
-            self.retrying.add(id_)
+            self.retrying[id_] += 1
         elif what == "refused":
             self.refused[said["why"].replace(id_, "…")[:200]] += 1
         else:

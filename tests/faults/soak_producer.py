@@ -1,57 +1,124 @@
-"""A producer of the soak: submits calls, reads streams and results, and writes down what it was told. Dies at any time.
+"""A producer of the soak: submits, reads streams and results, cancels, retries by hand; writes down what it is told.
 
-argv: url directory name seed. A line is written only after what it says was acknowledged:
-    A <id> <kind> <number> <seed>      the submit returned
-    F <id> <seq> <sha256>              a frame was read
-    R <id> <sha256>                    the result was read
+main(url, directory, name, seed, how): dies at any time. `how`: `loop` (one call after the other), `threads` (four of
+those in one process), `gather` (batches on an asyncio loop, all at once).
 """
 
 from __future__ import annotations
 
-import hashlib
-import os
+import asyncio
+import itertools
 import random
-import sys
+import threading
 from pathlib import Path
-from typing import Any
 
-import fault_bodies as bodies
+import soak_bodies as bodies
+from history import Log
 
-from lakeshore.sdk.errors import LakeshoreError
+from lakeshore.sdk.errors import InvocationFailed, LakeshoreError, Timeout
+from lakeshore.sdk.functions import thunk
 from lakeshore.sdk.http_dispatch import HttpDispatch
 
-ATTEMPTS = {"max_attempts": 1000}
+THREADS = 4
+PATIENCE_S = 5.0
 
 
-def main(url: str, directory: str, name: str, seed: int) -> None:
-    rng = random.Random(seed)
-    plane = HttpDispatch(url, timeout=60.0)
-    said = open(Path(directory, f"said-{name}"), "ab", buffering=0)  # noqa: SIM115 - as long as the process
-    waiting: list[tuple[str, str]] = []
-    count = 0
-    while not Path(directory, "stop").exists():
-        for _ in range(rng.randrange(1, 6)):
-            count += 1
-            kind = rng.choices(("small", "streamed", "large"), (6, 3, 1))[0]
-            number, value = f"{name}-{seed}-{count}", rng.randrange(1000)
-            given: list[Any] = [directory, number, value]
-            if kind == "large":
-                given.append(number.encode() * (bodies.BIG // len(number)))
-            inv = getattr(bodies, kind).submit(*given, _queue="soak", _dispatch=plane, _run_config=ATTEMPTS)
-            said.write(f"A {inv} {kind} {number} {value}\n".encode())
-            waiting.append((inv, kind))
-        inv, kind = waiting.pop(rng.randrange(len(waiting)))
+class Producer:
+    """One process."""
+
+    def __init__(self, url: str, directory: str, name: str, seed: int) -> None:
+        self.directory, self.name, self.seed = directory, name, seed
+        self.plane = HttpDispatch(url, timeout=120.0)
+        self.log = Log(directory, name)
+        self._numbers = itertools.count()
+
+    def stopped(self) -> bool:
+        return Path(self.directory, "stop").exists()
+
+    def draw(self, rng: random.Random) -> bodies.Drawn:
+        return bodies.draw(rng, self.directory, f"{self.name}-{self.seed}-{next(self._numbers)}")
+
+    def submit(self, call: bodies.Drawn) -> str:
+        inv = call.function.submit(
+            *call.arguments, _queue=bodies.QUEUE, _dispatch=self.plane, _run_config=call.run_config
+        )
+        call.write_down(self.log, inv)
+        return inv
+
+    def follow(self, inv: str, call: bodies.Drawn) -> None:
+        """Read its stream, then its result."""
         try:
-            if kind == "streamed":
-                for seq, frame in plane.journal_read(inv, timeout=5.0):
-                    said.write(f"F {inv} {seq} {hashlib.sha256(frame).hexdigest()}\n".encode())
-            said.write(f"R {inv} {hashlib.sha256(plane.result(inv, timeout=5.0)).hexdigest()}\n".encode())
-        except TimeoutError:
+            if call.yields is not None:
+                for seq, frame in self.plane.journal_read(inv, timeout=PATIENCE_S):
+                    self.log.read(inv, seq, frame)
+            self.log.told(inv, "succeeded", self.plane.result(inv, timeout=PATIENCE_S))
+        except Timeout:
             pass  # it is behind others, or its worker has just died
+        except InvocationFailed as error:
+            self.log.told(inv, error.state)
         except LakeshoreError as error:
-            said.write(f"E {inv} {error}\n".encode().replace(b"\n", b" ") + b"\n")
+            self.log.refused(inv, error)
+
+    def meddle(self, inv: str, rng: random.Random) -> None:
+        """Cancel it; and, some time after, perhaps have it run again."""
+        try:
+            self.log.cancelling(inv)
+            if self.plane.cancel(inv):
+                self.log.cancelled(inv)
+                if rng.random() < 0.5:
+                    self.log.retrying(inv)
+                    self.plane.retry(inv)
+        except LakeshoreError as error:
+            self.log.refused(inv, error)
+
+    def loop(self, rng: random.Random) -> None:
+        waiting: list[tuple[str, bodies.Drawn]] = []
+        while not self.stopped():
+            for _ in range(rng.randrange(1, 6)):
+                call = self.draw(rng)
+                waiting.append((self.submit(call), call))
+            if rng.random() < 0.2:
+                self.meddle(rng.choice(waiting)[0], rng)
+            self.follow(*waiting.pop(rng.randrange(len(waiting))))
+
+    def threads(self, rng: random.Random) -> None:
+        rngs = [random.Random(rng.random()) for _ in range(THREADS)]
+        running = [threading.Thread(target=self.loop, args=(each,)) for each in rngs]
+        for thread in running:
+            thread.start()
+        for thread in running:
+            thread.join()
+
+    async def gather(self, rng: random.Random) -> None:
+        while not self.stopped():
+            calls = [self.draw(rng) for _ in range(rng.randrange(2, 60))]
+            ids = await asyncio.gather(*(self._submit(call) for call in calls))
+            await asyncio.gather(*(self._follow(inv, call) for inv, call in zip(ids, calls, strict=True)))
+
+    async def _submit(self, call: bodies.Drawn) -> str:
+        envelope = thunk(call.function, *call.arguments).to_envelope()
+        inv = await self.plane.aio.submit(bodies.QUEUE, envelope.to_bytes(), id=envelope.id, run_config=call.run_config)
+        call.write_down(self.log, inv)
+        return inv
+
+    async def _follow(self, inv: str, call: bodies.Drawn) -> None:
+        verbs = self.plane.aio
+        try:
+            if call.yields is not None:
+                async for seq, frame in verbs.journal_read(inv, since=-1, timeout=PATIENCE_S):
+                    self.log.read(inv, seq, frame)
+            self.log.told(inv, "succeeded", await verbs.result(inv, timeout=PATIENCE_S))
+        except Timeout:
+            pass
+        except InvocationFailed as error:
+            self.log.told(inv, error.state)
+        except LakeshoreError as error:
+            self.log.refused(inv, error)
 
 
-if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4]))
-    os._exit(0)
+def main(url: str, directory: str, name: str, seed: str, how: str) -> None:
+    producer, rng = Producer(url, directory, name, int(seed)), random.Random(int(seed))
+    if how == "gather":
+        asyncio.run(producer.gather(rng))
+    else:
+        getattr(producer, how)(rng)
