@@ -20,26 +20,6 @@ def note_run(directory: str, number: str) -> None:
 
 
 @udf
-def small(directory: str, number: str, seed: int) -> list[int]:
-    note_run(directory, number)
-    return [seed, seed * seed]
-
-
-@udf
-def streamed(directory: str, number: str, seed: int) -> Iterator[int]:
-    note_run(directory, number)
-    for step in range(4):
-        time.sleep(0.01)
-        yield seed + step
-
-
-@udf
-def large(directory: str, number: str, seed: int, data: bytes) -> bytes:
-    note_run(directory, number)
-    return data[::-1] + str(seed).encode()
-
-
-@udf
 def slow(directory: str, number: str, seconds: float) -> str:
     note_run(directory, number)
     Path(directory, f"began-{number}").touch()

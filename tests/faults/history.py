@@ -17,6 +17,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -259,6 +260,6 @@ class History:
         elif what == "retrying":
             self.retrying[id_] += 1
         elif what == "refused":
-            self.refused[said["why"].replace(id_, "…")[:200]] += 1
+            self.refused[re.sub(r"\d+", "#", said["why"].replace(id_, "…"))[:200]] += 1
         else:
             raise ValueError(f"a history does not know {what!r}")
