@@ -89,6 +89,6 @@ class AnyAnswer:
         if b"content-length" in fields and b"transfer-encoding" in fields:
             raise exchange.violation("states its length in two ways (Content-Length and Transfer-Encoding)")
         exchange.status = event.status_code
-        exchange.headers = Headers(list(event.headers))
+        exchange.headers = Headers(tuple(event.headers))
         if b"content-length" in fields and exchange.method != "HEAD" and event.status_code not in (204, 304):
             exchange.check_size(int(fields[b"content-length"]))

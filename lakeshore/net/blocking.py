@@ -23,9 +23,9 @@ from time import monotonic
 from types import TracebackType
 from typing import BinaryIO
 
-from .body import Body, Upload, split_body
+from .body import PIECE, Body, Upload, split_body
 from .errors import ConnectFailed, ConnectionLost, NetError, ProtocolViolation
-from .http1 import MAX_BODY, Exchange, HeaderItems, build_request
+from .http1 import MAX_BODY, Exchange, HeaderItems, Route, build_request, plain_answer
 from .response import Headers, Response
 from .target import Target
 
@@ -65,14 +65,59 @@ class BlockingConnection:
         cannot be sent.
         """
         exchange, clock = self._begin(method, path, headers, body, content_length, timeout, retry_stale, max_body)
+        return self._read_all(exchange, clock)
+
+    def ask(
+        self, route: Route, body: bytes, *, timeout: float, retry_stale: bool = True, max_body: int = MAX_BODY
+    ) -> tuple[int, bytes]:
+        """`request` for what nearly all of our own traffic is, in a tenth of the calls: (status, body of the answer).
+
+        One write and one read on an open connection. Whatever differs from that (nothing open, TLS, a large body, an
+        answer in pieces or of another shape) goes the way of `request`, with the same rules.
+        """
+        sock = self._sock
+        if sock is None or self._busy or self.target.tls or len(body) > PIECE or self._poll.poll(0):
+            return self._ask_generally(route, body, timeout, retry_stale, max_body)
+        self._busy = True
+        self._interrupted = False
+        clock = _Clock(timeout, per_step=False)
         try:
-            while not exchange.complete:
-                exchange.receive(self._receive(exchange, clock))
+            sock.settimeout(timeout)
+            sock.sendall(route.request(body))
+            data = sock.recv(_RECEIVE)
+        except TimeoutError as error:
+            self.close()
+            raise Exchange(route.target, "POST", route.path).timed_out("did not answer", timeout) from error
+        except OSError:
+            data = b""
         except BaseException:
             self.close()
             raise
-        self._end(exchange)
-        return exchange.response()
+        if not data and retry_stale and not self._interrupted:
+            self.close()
+            return self._ask_generally(route, body, timeout, retry_stale, max_body)
+        answer = plain_answer(data, max_body=max_body)
+        if answer is not None:
+            self._busy = False
+            self.idle_since = monotonic()
+            return answer
+        exchange = Exchange(route.target, "POST", route.path, max_body=max_body)
+        whole = self._read_all(exchange, clock, data)
+        return whole.status, whole.body
+
+    def _ask_generally(
+        self, route: Route, body: bytes, timeout: float, retry_stale: bool, max_body: int
+    ) -> tuple[int, bytes]:
+        answer = self.request(
+            "POST",
+            route.path,
+            headers=route.headers,
+            body=body,
+            timeout=timeout,
+            retry_stale=retry_stale,
+            max_body=max_body,
+        )
+        return answer.status, answer.body
 
     def stream(
         self,
@@ -181,6 +226,19 @@ class BlockingConnection:
                 self.close()
                 raise
             return exchange, clock
+
+    def _read_all(self, exchange: Exchange, clock: _Clock, data: bytes | None = None) -> Response:
+        """The whole answer, of which `data` has arrived."""
+        try:
+            if data is not None:
+                exchange.receive(data)
+            while not exchange.complete:
+                exchange.receive(self._receive(exchange, clock))
+        except BaseException:
+            self.close()
+            raise
+        self._end(exchange)
+        return exchange.response()
 
     def _end(self, exchange: Exchange) -> None:
         self._busy = False
@@ -410,6 +468,13 @@ class BlockingPool:
             retry_stale=retry_stale,
             max_body=max_body,
         )
+        self._give_back(connection)
+        return answer
+
+    def ask(self, route: Route, body: bytes, *, timeout: float) -> tuple[int, bytes]:
+        """As `BlockingConnection.ask`, on any free connection."""
+        connection = self._take()
+        answer = connection.ask(route, body, timeout=timeout)
         self._give_back(connection)
         return answer
 

@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+from functools import lru_cache
+from typing import TYPE_CHECKING, NamedTuple
 
 from .errors import ConnectionLost, ProtocolViolation, Timeout
 from .response import Headers, Response
@@ -84,6 +85,64 @@ def build_request(
     return f"{method} {target.prefix}{path} HTTP/1.1\r\n{host}{block}{framing}\r\n".encode("latin-1")
 
 
+class Route:
+    """A POST that is sent again and again: its head is checked and written once, but for the length of the body."""
+
+    __slots__ = ("_start", "headers", "path", "target")
+
+    def __init__(self, target: Target, path: str, headers: HeaderItems) -> None:
+        self.target = target
+        self.path = path
+        self.headers = headers
+        self._start = build_request(target, "POST", path, headers, content_length=0).removesuffix(b"0\r\n\r\n")
+
+    def request(self, body: bytes) -> bytes:
+        """The whole request."""
+        return b"%b%d\r\n\r\n%b" % (self._start, len(body), body)
+
+
+class PlainHead(NamedTuple):
+    """What the strict shape of a head says."""
+
+    status: int
+    length: int
+    headers: Headers
+
+
+def plain_answer(data: bytes, *, max_body: int) -> tuple[int, bytes] | None:
+    """(status, body) when `data` is exactly one answer of the strict shape, with at most `max_body` bytes of body."""
+    end = data.find(b"\r\n\r\n") + 4
+    head = _plain_head(data[:end]) if 4 <= end <= MAX_HEAD else None
+    if head is None or head.length != len(data) - end or head.length > max_body:
+        return None
+    return head.status, data[end:]
+
+
+@lru_cache(maxsize=128)  # within a second, all answers of one length have the same head
+def _plain_head(head: bytes) -> PlainHead | None:
+    """What a head says, blank line included; None for any but the strict shape."""
+    match = _PLAIN.fullmatch(head)
+    if match is None:
+        return None
+    status = int(match[1])
+    if status in (204, 304):
+        return None
+    length: bytes | None = None
+    fields: list[tuple[bytes, bytes]] = []
+    for line in match[2].split(b"\r\n")[:-1]:
+        name, _, value = line.partition(b":")
+        name = name.lower()
+        value = value.strip(b" \t")
+        if name == b"content-length":
+            if length is not None or not value.isdigit() or len(value) > 18:
+                return None
+            length = value
+        elif name in _NOT_PLAIN:
+            return None
+        fields.append((name, value))
+    return None if length is None else PlainHead(status, int(length), Headers(tuple(fields)))
+
+
 class Exchange:
     """The answer to one request, as far as it has arrived.
 
@@ -108,7 +167,7 @@ class Exchange:
         self.chunks: list[bytes] = []
         self.started = False
         self.status: int | None = None
-        self.headers = Headers([])
+        self.headers = Headers(())
         self.complete = False
         self.reusable = False
 
@@ -173,32 +232,14 @@ class Exchange:
     # -- the strict shape ----------------------------------------------------------------------------------------
 
     def _receive_plain_head(self, data: bytes) -> bool:
-        match = _PLAIN.match(data)
-        if match is None or self.method == "HEAD":
+        end = data.find(b"\r\n\r\n") + 4
+        head = _plain_head(data[:end]) if 4 <= end <= self._max_head and self.method != "HEAD" else None
+        if head is None:
             return False
-        end = match.end()
-        status = int(match[1])
-        if status in (204, 304) or end > self._max_head:
-            return False
-        length: bytes | None = None
-        raw: list[tuple[bytes, bytes]] = []
-        for line in match[2].split(b"\r\n")[:-1]:
-            name, _, value = line.partition(b":")
-            name = name.lower()
-            value = value.strip(b" \t")
-            if name == b"content-length":
-                if length is not None or not value.isdigit() or len(value) > 18:
-                    return False
-                length = value
-            elif name in _NOT_PLAIN:
-                return False
-            raw.append((name, value))
-        if length is None:
-            return False
-        self._left = int(length)
+        self._left = head.length
         self.check_size(self._left)
-        self.status = status
-        self.headers = Headers(raw)
+        self.status = head.status
+        self.headers = head.headers
         self._receive_counted(data[end:])
         return True
 

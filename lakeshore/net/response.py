@@ -13,7 +13,7 @@ class Headers:
 
     __slots__ = ("raw",)
 
-    def __init__(self, raw: list[tuple[bytes, bytes]]) -> None:
+    def __init__(self, raw: tuple[tuple[bytes, bytes], ...]) -> None:
         self.raw = raw
 
     def get(self, name: str, default: str | None = None) -> str | None:
@@ -42,7 +42,7 @@ class Headers:
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Headers) and self.raw == other.raw
 
-    __hash__ = None  # type: ignore[assignment]  # compares by content and holds a list
+    __hash__ = None  # type: ignore[assignment]  # compares by content, in which order counts
 
     def __repr__(self) -> str:
         return f"Headers({[key.decode('latin-1') for key, _ in self.raw]})"  # names only: values may be secret

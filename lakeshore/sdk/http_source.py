@@ -169,16 +169,13 @@ class SessionSource:
         with session.lock:
             body = session.request(capacity=capacity, timeout_s=timeout_s)
         try:
-            answer = self._connection.request(
-                "POST",
-                http_wire.POLL,
-                headers=self._client.headers,
-                body=http_wire.pack(body),
+            status, data = self._connection.ask(
+                self._client.routes[http_wire.POLL],
+                http_wire.pack(body),
                 timeout=timeout_s + SLACK_S,
                 retry_stale=False,
-                max_body=64 * 1024 * 1024,
             )
-            read = http_wire.unpack(answer.status, answer.body, f"polling {session.queue}")
+            read = http_wire.unpack(status, data, f"polling {session.queue}")
         except NetError as exc:
             if self._once and not session.held and not session.unsaid:
                 raise DispatchError(f"polling {session.queue} failed: {exc}") from exc

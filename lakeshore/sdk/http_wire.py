@@ -19,7 +19,7 @@ from . import outcomes
 from .errors import DispatchError
 
 CONTENT_TYPE = "application/x-msgpack"
-SUBMIT, AWAIT, POLL, ACK, CHUNK = (
+FIXED = SUBMIT, AWAIT, POLL, ACK, CHUNK = (
     "/v1/producer/submit",
     "/v1/producer/await",
     "/v1/daemon/poll",

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakeshore.net.errors import ConnectionLost, NetError, ProtocolViolation
-from lakeshore.net.http1 import Exchange, build_request
+from lakeshore.net.http1 import Exchange, build_request, plain_answer
 from lakeshore.net.target import parse_target
 
 TARGET = parse_target("http://lake.example:8787/base")
@@ -33,7 +33,7 @@ def outcome(pieces: list[bytes], method: str = "POST", max_body: int = 10_000) -
     if not exchange.complete:
         return "incomplete"
     answer = exchange.response()
-    return (answer.status, answer.headers.raw, answer.body, exchange.reusable)
+    return (answer.status, list(answer.headers.raw), answer.body, exchange.reusable)
 
 
 @st.composite
@@ -113,7 +113,19 @@ first = st.sampled_from(
 @given(first, st.lists(line, max_size=5), st.sampled_from([b"", b"abc", b"abcd", b"ab"]))
 def test_the_short_path_says_what_h11_says(start: bytes, lines: list[bytes], body: bytes) -> None:
     data = start + b"".join(lines) + b"\r\n" + body
-    assert outcome([data], max_body=1 << 62) == by_h11(data)
+    judged = by_h11(data)
+    assert outcome([data], max_body=1 << 62) == judged
+    at_once = plain_answer(data, max_body=1 << 62)
+    if at_once is not None:
+        assert isinstance(judged, tuple)
+        assert (*at_once, True) == (judged[0], judged[2], judged[3])
+
+
+def test_a_plain_answer_in_one_piece_is_read_at_once_and_no_other() -> None:
+    assert plain_answer(PLAIN, max_body=5) == (200, b"hello")
+    for other in (PLAIN[:-1], PLAIN + b"x", PLAIN[:20], b"", *ANSWERS[1:]):
+        assert plain_answer(other, max_body=5) is None
+    assert plain_answer(PLAIN, max_body=4) is None
 
 
 def test_bytes_after_an_answer_make_the_connection_unusable() -> None:
