@@ -2,6 +2,9 @@
 
 A key is a relative path that is made here or checked here; it never leaves the root. A name carries the content's
 sha256, so that writing the same payload twice is harmless and two payloads never share a file.
+
+A file that no row names may be about to be named: whoever is about to name it touches it first, and what was written or
+touched lately is never collected. Touching and collecting exclude each other.
 """
 
 from __future__ import annotations
@@ -29,6 +32,7 @@ class Blobs:
         self.root = root
         self._sync = sync
         self._memory: dict[str, bytes] = {}
+        self._lock = threading.Lock()
         if root is not None:
             root.mkdir(mode=0o700, exist_ok=True)
 
@@ -48,11 +52,10 @@ class Blobs:
             self._memory[key] = data
             return BlobRef(key=key, size=len(data), sha256=hashlib.sha256(data).hexdigest())
         path = self.path(key)
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         partial = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}.part")
         digest, size = hashlib.sha256(), 0
         try:
-            with open(partial, "wb", opener=_private) as file:
+            with open(self.create(partial), "wb") as file:
                 for chunk in chunks:
                     file.write(chunk)
                     digest.update(chunk)
@@ -85,6 +88,40 @@ class Blobs:
         with contextlib.suppress(FileNotFoundError):
             self.path(key).unlink()
 
+    def create(self, partial: Path) -> int:
+        """A new file for writing, and its directories, which then stay."""
+        with self._lock:
+            partial.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            return os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+
+    def touch(self, key: str) -> None:
+        """A row is about to name this blob. FileNotFoundError when it is gone."""
+        path = self.path(key)
+        with self._lock:
+            os.utime(path)
+
+    def collect(self, path: Path, before: float) -> bool:
+        """Delete a file that no row names, unless it was written or touched since `before`; whether it is gone.
+
+        Directories that it leaves empty go with it.
+        """
+        assert self.root is not None
+        with self._lock:
+            try:
+                if path.stat().st_mtime >= before:
+                    return False
+                path.unlink()
+            except FileNotFoundError:
+                return True
+            for parent in path.parents:
+                if parent == self.root:
+                    break
+                try:
+                    parent.rmdir()
+                except OSError:  # not empty
+                    break
+        return True
+
     def path(self, key: str) -> Path:
         """The file of a key. Raises ValueError for a key that could leave the root."""
         if self.root is None:
@@ -92,10 +129,6 @@ class Blobs:
         if len(key) > 512 or not _KEY.fullmatch(key):
             raise ValueError(f"{key!r} is not a blob key")
         return self.root / key
-
-
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
 
 
 def _sync_file(fd: int, path: Path) -> None:

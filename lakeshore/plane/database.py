@@ -14,10 +14,12 @@ from .migrations import NewerSchema, migrate
 from .statements import SQL
 
 Durability = Literal["power", "process", "none"]
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 """Of `schema` in statements.sql. A change there raises it and adds the step to migrations.sql."""
 BUSY_S = 30.0
 """So long a writer waits for another process."""
+WAL_BYTES = 16 * 1024 * 1024
+"""What a burst made longer is cut back to this once the WAL starts again."""
 FLOOR = (3, 35, 0)
 """RETURNING came with 3.35; partial indexes and upserts are older."""
 
@@ -51,6 +53,7 @@ def connect(path: str, *, durability: Durability, shared: bool) -> sqlite3.Conne
         conn.execute("PRAGMA fullfsync = 1")
         conn.execute("PRAGMA checkpoint_fullfsync = 1")
         conn.execute(f"PRAGMA wal_autocheckpoint = {0 if shared else 1000}")
+        conn.execute(f"PRAGMA journal_size_limit = {WAL_BYTES}")
         conn.execute("PRAGMA cache_size = -16384")
         migrate(conn, path, package=__package__, schema=SQL.schema, version=SCHEMA_VERSION)
     except NewerSchema as exc:

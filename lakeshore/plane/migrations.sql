@@ -1,2 +1,11 @@
 -- The steps from each released schema of the plane to the next one, under `-- to: <version>` headings. The rules are in
 -- migrations.py.
+
+-- to: 2
+-- Pages of ended rows by seq, whatever the filter; who still names a blob; which tombstones are old.
+CREATE INDEX invocation_ended ON invocation (ns, state) WHERE finished_at IS NOT NULL;
+CREATE INDEX invocation_ended_queue ON invocation (ns, queue, state) WHERE finished_at IS NOT NULL;
+CREATE INDEX invocation_ended_worker ON invocation (ns, worker) WHERE finished_at IS NOT NULL;
+CREATE INDEX args_blob ON args (blob, size) WHERE blob IS NOT NULL;
+CREATE INDEX result_blob ON result (blob, size) WHERE blob IS NOT NULL;
+CREATE INDEX tombstone_purged ON tombstone (purged_at);

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgpack
 
+from . import listing
 from .contract import TERMINAL, Ended
 from .frames import Rows
 from .statements import SQL
@@ -38,17 +39,8 @@ def page(
     before: int | None = None,
 ) -> list[dict[str, Any]]:
     """Newest first. `before` is the `seq` of the last row seen: a cursor that stays flat however deep."""
-    wanted = ",".join(states)
-    values = {
-        "ns": ns,
-        "states": f",{wanted}," if wanted else None,
-        "queue": queue,
-        "worker": worker,
-        "limit": limit,
-        "offset": offset,
-        "before": before,
-    }
-    return [_as_map(row) for row in rows(SQL.list, values)]
+    found = listing.page(rows, ns, states=states, queue=queue, worker=worker, limit=limit, offset=offset, before=before)
+    return [_as_map(row) for row in found]
 
 
 def ended(rows: Rows, ns: str, invocation_id: str) -> Ended:

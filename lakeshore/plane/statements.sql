@@ -41,8 +41,13 @@ CREATE UNIQUE INDEX invocation_key ON invocation (ns, queue, key) WHERE key IS N
 CREATE INDEX invocation_queued ON invocation (ns, queue, priority DESC, seq) WHERE state = 'queued';
 CREATE INDEX invocation_running ON invocation (ns, worker, session) WHERE state = 'running';
 CREATE INDEX invocation_finished ON invocation (finished_at) WHERE finished_at IS NOT NULL;
+CREATE INDEX invocation_ended ON invocation (ns, state) WHERE finished_at IS NOT NULL;
+CREATE INDEX invocation_ended_queue ON invocation (ns, queue, state) WHERE finished_at IS NOT NULL;
+CREATE INDEX invocation_ended_worker ON invocation (ns, worker) WHERE finished_at IS NOT NULL;
 CREATE TABLE args (seq INTEGER PRIMARY KEY, data BLOB, blob TEXT, size INTEGER NOT NULL, sha256 TEXT);
 CREATE TABLE result (seq INTEGER PRIMARY KEY, data BLOB, blob TEXT, size INTEGER NOT NULL, sha256 TEXT);
+CREATE INDEX args_blob ON args (blob, size) WHERE blob IS NOT NULL;
+CREATE INDEX result_blob ON result (blob, size) WHERE blob IS NOT NULL;
 CREATE TABLE frame (
   channel INTEGER NOT NULL, seq INTEGER NOT NULL, claim INTEGER NOT NULL,
   segment INTEGER NOT NULL, offset INTEGER NOT NULL, length INTEGER NOT NULL, final INTEGER NOT NULL,
@@ -65,6 +70,7 @@ CREATE TABLE worker (
   registered_at REAL NOT NULL, info BLOB, PRIMARY KEY (ns, id)
 ) WITHOUT ROWID;
 CREATE TABLE tombstone (id TEXT PRIMARY KEY, ns TEXT NOT NULL, hash BLOB NOT NULL, purged_at REAL NOT NULL) WITHOUT ROWID;
+CREATE INDEX tombstone_purged ON tombstone (purged_at);
 
 -- name: submit
 INSERT INTO invocation (id, ns, queue, state, priority, key, hash, function, run_config, code, prefix, parent, root,
@@ -277,20 +283,46 @@ SELECT seq, ns, state, attempt, error FROM invocation WHERE id = :id
 -- name: finished_since
 SELECT id, finished_at FROM invocation WHERE finished_at IS NOT NULL AND finished_at >= :since
 
--- name: list
+-- name: listed
 SELECT seq, id, ns, queue, state, priority, key, hash, function, run_config, code, prefix, parent, root, max_attempts,
        claim, attempt, started, worker, last_frame, cancel_requested, error, submitted_at, claimed_at, started_at,
        finished_at
 FROM invocation
-WHERE ns = :ns AND (:queue IS NULL OR queue = :queue) AND (:worker IS NULL OR worker = :worker)
-  AND (:states IS NULL OR instr(:states, ',' || state || ',') > 0) AND (:before IS NULL OR seq < :before)
-ORDER BY seq DESC LIMIT :limit OFFSET :offset
+
+-- name: list_queued
+SELECT seq FROM invocation INDEXED BY invocation_queued WHERE ns = :ns AND state = 'queued' AND seq < :before
+
+-- name: list_queued_of_queue
+SELECT seq FROM invocation INDEXED BY invocation_queued
+WHERE ns = :ns AND state = 'queued' AND queue = :queue AND seq < :before
+
+-- name: list_queued_at
+SELECT seq FROM invocation INDEXED BY invocation_queued
+WHERE ns = :ns AND state = 'queued' AND queue = :queue AND priority = :priority AND seq < :before
+
+-- name: queues_in_state
+SELECT queue FROM tally WHERE ns = :ns AND state = :state AND n > 0
+
+-- name: list_running
+SELECT seq FROM invocation INDEXED BY invocation_running
+WHERE ns = :ns AND state = 'running' AND (:queue IS NULL OR queue = :queue) AND (:worker IS NULL OR worker = :worker)
+  AND seq < :before
+
+-- name: list_ended
+SELECT seq FROM invocation INDEXED BY invocation_ended
+WHERE ns = :ns AND state = :state AND finished_at IS NOT NULL AND seq < :before
+
+-- name: list_ended_of_queue
+SELECT seq FROM invocation INDEXED BY invocation_ended_queue
+WHERE ns = :ns AND queue = :queue AND state = :state AND finished_at IS NOT NULL AND seq < :before
+
+-- name: list_ended_of_worker
+SELECT seq FROM invocation INDEXED BY invocation_ended_worker
+WHERE ns = :ns AND worker = :worker AND finished_at IS NOT NULL AND seq < :before
+  AND (:queue IS NULL OR queue = :queue) AND instr(:states, ',' || state || ',') > 0
 
 -- name: count
 SELECT n FROM tally WHERE ns = :ns AND queue = :queue AND state = :state
-
--- name: count_rows
-SELECT COUNT(*) FROM invocation WHERE ns = :ns AND queue = :queue AND state = :state
 
 -- name: tallies
 SELECT ns, queue, state, n FROM tally WHERE n != 0
@@ -303,6 +335,15 @@ ON CONFLICT (ns, queue, state) DO UPDATE SET n = n + :n
 SELECT seq, id, ns, queue, state, hash FROM invocation WHERE finished_at IS NOT NULL AND finished_at < :before
 ORDER BY finished_at LIMIT :limit
 
+-- name: expired_row
+SELECT seq, id, ns, queue, state, hash FROM invocation
+WHERE seq = :seq AND finished_at IS NOT NULL AND finished_at < :before
+
+-- name: ended_after
+SELECT seq, ns, queue, state, finished_at FROM invocation INDEXED BY invocation_finished
+WHERE finished_at IS NOT NULL AND finished_at < :before AND (finished_at, seq) > (:after, :after_seq)
+ORDER BY finished_at, seq LIMIT :limit
+
 -- name: bury
 INSERT OR REPLACE INTO tombstone (id, ns, hash, purged_at) VALUES (:id, :ns, :hash, :now)
 
@@ -312,17 +353,27 @@ DELETE FROM invocation WHERE seq = :seq
 -- name: drop_args
 DELETE FROM args WHERE seq = :seq RETURNING blob
 
--- name: drop_frames
-DELETE FROM frame WHERE channel = :channel
+-- name: drop_some_frames
+DELETE FROM frame WHERE channel = :channel AND seq <= (
+  SELECT MAX(seq) FROM (SELECT seq FROM frame WHERE channel = :channel ORDER BY seq LIMIT :limit)
+)
 
 -- name: drop_old_tombstones
-DELETE FROM tombstone WHERE purged_at < :before
+DELETE FROM tombstone WHERE id IN (
+  SELECT id FROM tombstone WHERE purged_at < :before ORDER BY purged_at LIMIT :limit
+)
 
--- name: old_topics
-SELECT channel FROM topic WHERE posted_at < :before LIMIT :limit
+-- name: topics_after
+SELECT channel, posted_at FROM topic WHERE channel > :after ORDER BY channel LIMIT :limit
+
+-- name: topic_is_old
+SELECT 1 FROM topic WHERE channel = :channel AND posted_at < :before
 
 -- name: drop_topic
 DELETE FROM topic WHERE channel = :channel
+
+-- name: blob_bytes
+SELECT (SELECT TOTAL(size) FROM args WHERE blob IS NOT NULL) + (SELECT TOTAL(size) FROM result WHERE blob IS NOT NULL)
 
 -- name: blob_in_use
 SELECT EXISTS (SELECT 1 FROM args WHERE blob = :key) OR EXISTS (SELECT 1 FROM result WHERE blob = :key)

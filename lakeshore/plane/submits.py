@@ -91,7 +91,5 @@ def _admit(tx: Transaction, item: Submission, now: float) -> None:
     _kind, _temperature, state, max_depth = queue
     if state in ("draining", "archived"):
         raise QueueNotActive(item.queue, state)
-    if max_depth is not None:
-        counted = tx.one(SQL.count_rows, {"ns": item.ns, "queue": item.queue, "state": "queued"})
-        if counted is not None and counted[0] >= max_depth:
-            raise QueueFull(item.queue, max_depth)
+    if max_depth is not None and tx.counted(item.ns, item.queue, "queued") >= max_depth:
+        raise QueueFull(item.queue, max_depth)

@@ -52,6 +52,11 @@ class Transaction:
         if new is not None:
             moves[ns, queue, new] = moves.get((ns, queue, new), 0) + 1
 
+    def counted(self, ns: str, queue: str, state: str) -> int:
+        """How many rows of a queue are in one state, with what this transaction moved."""
+        kept = self.one(SQL.count, {"ns": ns, "queue": queue, "state": state})
+        return (kept[0] if kept is not None else 0) + self._moves.get((ns, queue, state), 0)
+
     def flush(self) -> None:
         """Write the moved counts; the last thing before COMMIT."""
         if self._moves:

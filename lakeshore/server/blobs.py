@@ -152,7 +152,7 @@ class BlobStore:
         digest = hashlib.sha256()
         size = 0
         try:
-            file = await trio.to_thread.run_sync(_open_partial, partial)
+            file = await trio.to_thread.run_sync(self.blobs.create, partial)
             try:
                 pending: list[bytes] = []
                 held = 0
@@ -196,10 +196,11 @@ class BlobStore:
     def _keep(self, ns: str, invocation_id: str, kind: str, data: bytes) -> BlobRef:
         digest = hashlib.sha256(data).hexdigest()
         key = f"{_PREFIX}{ns}/inline/{digest[:2]}/x{invocation_id}.{digest[:16]}.{kind}"
-        path = self.blobs.path(key)
-        if path.exists() and path.stat().st_size == len(data):
-            return BlobRef(key=key, size=len(data), sha256=digest)
         try:
+            with contextlib.suppress(FileNotFoundError):
+                self.blobs.touch(key)
+                if self.blobs.path(key).stat().st_size == len(data):
+                    return BlobRef(key=key, size=len(data), sha256=digest)
             return self.blobs.put(key, (data,))
         except OSError as error:
             raise _not_stored(error) from error
@@ -215,7 +216,7 @@ class BlobStore:
         if sha256 is not None and not _SHA256.fullmatch(sha256):
             raise HttpError(422, f"{field}.sha256: must be 64 hex digits", field=f"{field}.sha256")
         try:
-            there, digest = await trio.to_thread.run_sync(_measure, path)
+            there, digest = await trio.to_thread.run_sync(self._claim, key, path)
         except FileNotFoundError:
             raise HttpError(
                 422, f"{field}.key: no such payload", field=f"{field}.key", hint="upload it first"
@@ -225,6 +226,11 @@ class BlobStore:
         if sha256 is not None and digest != sha256:
             raise HttpError(422, f"{field}.sha256: the payload has another digest", field=f"{field}.sha256")
         return BlobRef(key=key, size=size, sha256=digest)
+
+    def _claim(self, key: str, path: Path) -> tuple[int, str]:
+        """Size and digest of a blob that a row is about to name."""
+        self.blobs.touch(key)
+        return _measure(path)
 
 
 def too_large(size: int) -> HttpError:
@@ -245,11 +251,6 @@ def _not_stored(error: OSError) -> HttpError:
 def valid_sha256(text: str) -> bool:
     """Whether it is a digest in lower-case hex."""
     return _SHA256.fullmatch(text) is not None
-
-
-def _open_partial(path: Path) -> int:
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
 
 
 def _append(fd: int, chunks: list[bytes], digest: hashlib._Hash) -> None:

@@ -67,7 +67,8 @@ class ServeError(Exception):
 class ServeOptions:
     """How to serve. `lease_s` in seconds; `reserve_bytes` of disk are kept free of new work.
 
-    Invocations that ended more than `keep_days` ago are forgotten. `open` lets every local user in, or opens an address
+    Invocations that ended more than `keep_days` ago are forgotten; and the oldest of those that ended a week ago or
+    longer, while the state is larger than `keep_bytes`. `open` lets every local user in, or opens an address
     that is not loopback, without a token. `ready_file` gets the chosen URL once the server answers.
     """
 
@@ -82,6 +83,7 @@ class ServeOptions:
     durability: Durability = "power"
     reserve_bytes: int = 1024**3
     keep_days: float = 30.0
+    keep_bytes: int | None = None
     ready_file: Path | None = None
 
 
@@ -110,6 +112,8 @@ async def serve(
         stack.callback(plane.close)
         dispatcher = Dispatcher(plane, lease_s=options.lease_s, reserve_bytes=options.reserve_bytes)
         stack.callback(dispatcher.close)
+        janitor = Janitor(dispatcher, keep_s=options.keep_days * 86400, keep_bytes=options.keep_bytes)
+        stack.callback(janitor.close)
         pages = PageReader(plane.path)
         stack.callback(pages.close)
         app = _app(options, state, admin, records, plane, dispatcher, pages)
@@ -123,7 +127,7 @@ async def serve(
             if started is not None:
                 started(dispatcher)
             nursery.start_soon(_write_uses, records)
-            nursery.start_soon(Janitor(dispatcher, keep_s=options.keep_days * 86400).run)
+            nursery.start_soon(janitor.run)
             await nursery.start(http.serve, listeners)
             _announce(options, state, admin, listeners)
             if options.ready_file is not None:
@@ -247,6 +251,8 @@ def _check(options: ServeOptions, admin: str | None, environ: Mapping[str, str])
         raise ServeError("the lease must be longer than 0 seconds")
     if options.keep_days < 7:
         raise ServeError("ended invocations are kept for at least 7 days: --keep-days 7 or more")
+    if options.keep_bytes is not None and options.keep_bytes < 1:
+        raise ServeError("--keep-bytes must be more than 0; leave it out to keep everything that is young enough")
     for origin in options.cors_origins:
         if "://" not in origin or origin.endswith("/"):
             raise ServeError(f"--cors-origin {origin!r} is no origin: write scheme://host[:port], without a path")
@@ -356,6 +362,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--durability", choices=("power", "process"), default="power")
     parser.add_argument("--reserve-bytes", type=int, default=1024**3)
     parser.add_argument("--keep-days", type=float, default=30.0)
+    parser.add_argument("--keep-bytes", type=int, default=None)
     parser.add_argument("--ready-file", type=Path, default=None)
     given = parser.parse_args(arguments)
     try:
@@ -376,6 +383,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             durability=given.durability,
             reserve_bytes=given.reserve_bytes,
             keep_days=given.keep_days,
+            keep_bytes=given.keep_bytes,
             ready_file=given.ready_file,
         )
     )

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import re
 import sqlite3
+from itertools import pairwise
 
 import pytest
 
+from lakeshore.plane import listing
+from lakeshore.plane.contract import STATES
 from lakeshore.plane.statements import SQL
 from lakeshore.wire.states import INVOCATION
 
@@ -91,6 +94,48 @@ def test_choosing_the_next_job_reads_the_index_of_queued_rows_and_sorts_nothing(
     conn.close()
     assert any("invocation_queued" in step for step in plan), plan
     assert not any("TEMP B-TREE" in step for step in plan), plan
+
+
+LOOKED_THROUGH = {
+    "running": "what runs, by its own index: as much as workers hold",
+    "holders": "as above",
+    "running_of_holder": "as above",
+    "tallies": "a row per queue and state",
+    "segments_in_use": "every frame, in a thread, at most once a sweep",
+    "listed": "the head of a page, which `listing` completes",
+}
+"""Statements that look at every row of something, and why they may."""
+
+
+def _scans(text: str) -> list[str]:
+    conn = sqlite3.connect(":memory:")
+    conn.executescript(SQL.schema)
+    plan = [row[3] for row in conn.execute(f"EXPLAIN QUERY PLAN {text}", dict.fromkeys(re.findall(r":(\w+)", text)))]
+    conn.close()
+    return [step for step in plan if step.startswith("SCAN") and step != "SCAN CONSTANT ROW"]
+
+
+@pytest.mark.inventory("K-3")
+@pytest.mark.parametrize("name", sorted(STATEMENTS))
+def test_no_statement_looks_at_every_row_but_those_that_say_why(name: str) -> None:
+    assert bool(_scans(STATEMENTS[name])) == (name in LOOKED_THROUGH), _scans(STATEMENTS[name])
+
+
+@pytest.mark.inventory("K-3")
+@pytest.mark.parametrize("by_worker", [False, True])
+@pytest.mark.parametrize("by_queue", [False, True])
+@pytest.mark.parametrize("levels", [0, 1, 3])
+def test_a_page_of_rows_walks_indexes_and_sorts_at_most_what_runs(by_queue: bool, by_worker: bool, levels: int) -> None:
+    for wanted in (STATES, ("succeeded",), ("failed", "timeout"), ("running",)):
+        text = listing.statement(wanted, by_queue=by_queue, by_worker=by_worker, levels=levels)
+        assert text is not None
+        assert not _scans(text)
+        conn = sqlite3.connect(":memory:")
+        conn.executescript(SQL.schema)
+        plan = [r[3] for r in conn.execute(f"EXPLAIN QUERY PLAN {text}", dict.fromkeys(re.findall(r":(\w+)", text)))]
+        conn.close()
+        for before, step in pairwise(plan):
+            assert "TEMP B-TREE" not in step or "invocation_running" in before, plan
 
 
 @pytest.mark.inventory("K-2")

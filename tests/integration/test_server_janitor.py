@@ -43,6 +43,8 @@ def test_old_rows_leave_a_tombstone_and_no_file(tmp_path: Path) -> None:
 
     run("old", now - 40 * DAY)
     run("young", now - 20 * DAY)
+    for path in (tmp_path / "blobs").rglob("*.*"):
+        os.utime(path, (now - 20 * DAY, now - 20 * DAY))
     orphan = tmp_path / "blobs" / "orphan"
     orphan.write_bytes(b"nobody points here")
     os.utime(orphan, (now - 2 * GRACE_S, now - 2 * GRACE_S))
@@ -50,7 +52,9 @@ def test_old_rows_leave_a_tombstone_and_no_file(tmp_path: Path) -> None:
     async def sweep() -> int:
         async with trio.open_nursery() as nursery:
             await nursery.start(dispatcher.run)
-            gone = await Janitor(dispatcher, keep_s=30 * DAY).sweep(now)
+            janitor = Janitor(dispatcher, keep_s=30 * DAY)
+            gone = await janitor.sweep(now)
+            janitor.close()
             nursery.cancel_scope.cancel()
         return gone
 
