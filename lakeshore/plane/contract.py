@@ -22,8 +22,9 @@ Times are seconds since the epoch, UTC. Payloads are opaque bytes.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal
+
+from ..wire.values import value
 
 State = Literal["queued", "running", "succeeded", "failed", "killed", "timeout"]
 TERMINAL: frozenset[str] = frozenset({"succeeded", "failed", "killed", "timeout"})
@@ -109,7 +110,7 @@ class UnfitPlane(PlaneFailed):
     """This plane cannot be opened here; the message says why and what to do."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class BlobRef:
     """A payload that lives in a file: key below the blob root, size in bytes, sha256 in hex."""
 
@@ -121,7 +122,7 @@ class BlobRef:
 Payload = bytes | BlobRef
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Submission:
     """One invocation to insert. `function`, `run_config`, `code` are msgpack maps the plane never opens."""
 
@@ -141,7 +142,7 @@ class Submission:
     retry_nonce: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Submitted:
     """Where a submit ended up: `existing` when an earlier submit already holds the id or key."""
 
@@ -151,7 +152,7 @@ class Submitted:
     retried: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Wish:
     """What a worker asks for: queue names (a trailing `*` is a prefix), how many, in which order.
 
@@ -170,7 +171,7 @@ class Wish:
     start: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Claimed:
     """One claimed row, ready to run. `attempt` is the number this execution will have, from 1."""
 
@@ -191,7 +192,7 @@ class Claimed:
 Outcome = Literal["succeeded", "failed", "killed", "timeout"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Report:
     """How one execution ended. Without `claim` it is matched by worker, for peers that echo none (K-5)."""
 
@@ -207,7 +208,7 @@ class Report:
     last_seq: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Settled:
     """The answer to a report: `ok`, `duplicate` (said before), `stale` (not yours any more) or `gap`."""
 
@@ -219,7 +220,7 @@ class Settled:
     expected: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Held:
     """A pair that a worker lists: it holds this claim, and has (not) begun its body."""
 
@@ -228,7 +229,7 @@ class Held:
     started: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Poll:
     """One poll of a session: its number, what it holds, how bodies ended, and what it wishes for (K-8, K-28)."""
 
@@ -241,7 +242,7 @@ class Poll:
     wish: Wish | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class PollAnswer:
     """In the order a worker reads it: answers to reports, lost pairs, cancels, runs."""
 
@@ -254,7 +255,7 @@ class PollAnswer:
     """Queues that got a row back by this poll."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Cancelled:
     """What a cancel did: `cancelled` now, `cancelling` (the holder was asked), or neither (terminal)."""
 
@@ -267,7 +268,7 @@ class Cancelled:
     claim: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Appended:
     """A stored frame: its seq, and whether it had been stored before."""
 
@@ -275,7 +276,7 @@ class Appended:
     duplicate: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Ended:
     """A row as a waiter sees it: a terminal state with result or error, or `pending`, `unknown`, `purged` (K-22)."""
 

@@ -11,7 +11,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import trio
@@ -36,6 +36,7 @@ from ..plane.database import connect_reader
 from ..plane.plane import Plane
 from ..plane.statements import SQL
 from ..plane.transaction import Transaction
+from ..wire.values import value
 from .feeds import Feeds
 from .leases import Leases
 from .parking import Parked, Parking
@@ -52,7 +53,7 @@ CANCEL_GRACE_S = 30.0
 SWEEP_S = 1.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Chunk:
     """One frame on its way to the journal."""
 

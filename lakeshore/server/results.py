@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import trio
 
 from ..plane import rows
 from ..plane.contract import Ended
 from ..plane.frames import Rows
+from ..wire.values import value
 from .waiters import Parker, Waiters, WatchSet
 
 ANSWER_BYTES = 4 * 1024 * 1024
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Watched:
     """What a watch set had to tell; `resync` asks the client to list its ids again."""
 

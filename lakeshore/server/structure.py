@@ -4,7 +4,7 @@ Nothing is coerced: a string is not a number, a number is not a string, true is 
 keys are ignored, null is absent. Refusals: 415 for another encoding, 400 for bytes that are not a map in the named one,
 422 with the path of the field (`held[2].claim`) for a value of the wrong type.
 
-A body of a hot route is read by one flat loop over its keys (a sixth of the converter's time) that only says yes or no.
+A body is first read by a function made for its shape, in a tenth of the converter's time, that only says yes or no.
 What it refuses is done again by the converter, which knows where: only bodies that are wrong pay for it.
 """
 
@@ -67,7 +67,7 @@ def structure(value: Any, shape: type[T], encoding: str, *, at: str = "") -> T:
     """`value` as a `shape`. `at` is the path of the value in its body. HttpError 422 naming the field."""
     try:
         return _reader(shape, encoding)(value)  # type: ignore[no-any-return]  # a reader of `shape` makes a `shape`
-    except (ValueError, TypeError, AttributeError):  # no converter's error: the loop calls none
+    except (ValueError, TypeError, KeyError, AttributeError):  # no converter's error: the reader calls none
         pass
     try:
         return _converters[encoding].structure(value, shape)
@@ -227,17 +227,17 @@ def _converter(read_bytes: Callable[[Any, Any], bytes]) -> Converter:
 _converters: Final = {MSGPACK: _converter(_bytes), JSON: _converter(_base64)}
 
 
-# --- the flat loop
+# --- readers
 
-_PRIMITIVES: Final[dict[Any, Callable[[Any], Any]]] = {
-    str: _str,
-    int: _int,
-    float: _float,
-    bool: _bool,
-    dict[str, Any]: _map,
-    dict[str, str]: _str_map,
+_LOCALS: Final = {"_str": _str, "_int": _int, "_float": _float, "_bool": _bool, "_bytes": _bytes, "_map": _map}
+_CHECKS: Final[dict[Any, str]] = {
+    str: "if type({0}) is not str or not {0}.isascii(): {0} = _str({0})",
+    int: "{0} = _int({0})",
+    float: "{0} = _float({0})",
+    bool: "if type({0}) is not bool: _bool({0})",
+    dict[str, Any]: "if {0} or type({0}) is not dict: {0} = _map({0})",
+    bytes: "if type({0}) is not bytes: _bytes({0})",
 }
-
 
 _readers: dict[tuple[type[Any], str], Callable[[Any], Any]] = {}
 
@@ -250,28 +250,44 @@ def _reader(shape: type[Any], encoding: str) -> Callable[[Any], Any]:
 
 
 def _make_reader(shape: type[Any], encoding: str) -> Callable[[Any], Any]:
+    """A function that reads one shape, from source: a line or two per field, as dataclasses make their `__init__`.
+
+    It raises whatever comes for a value that is wrong.
+    """
     hints = typing.get_type_hints(shape)
-    reads: dict[str, Callable[[Any], Any]] = {}
-    for field in dataclasses.fields(shape):
-        reads[field.name] = _read_of(_without_none(hints[field.name]), encoding)
+    names: dict[str, Any] = {**_LOCALS, "_shape": shape}
+    lines = ["def read(_value):", "    _get = _value.get"]
+    fields = dataclasses.fields(shape)
+    for field in fields:
+        name, kind = field.name, _without_none(hints[field.name])
+        lines.append(f"    {name} = _get({name!r})")
+        lines.append(f"    if {name} is None: {_absent(field, names)}")
+        if kind not in _CHECKS or (kind is bytes and encoding is JSON):
+            names[f"_read_{name}"] = _read_of(kind, encoding)
+            lines.append(f"    else: {name} = _read_{name}({name})")
+        else:
+            lines += ["    else:", f"        {_CHECKS[kind].format(name)}"]
+    lines.append(f"    return _shape({', '.join(f'{field.name}={field.name}' for field in fields)})")
+    exec("\n".join(lines), names)  # noqa: S102 - made of the names and types of our own classes alone
+    return typing.cast("Callable[[Any], Any]", names["read"])
 
-    def read(value: Any) -> Any:
-        found = {}
-        for name, item in value.items():
-            if item is not None:
-                reader = reads.get(name)
-                if reader is not None:
-                    found[name] = reader(item)
-        return shape(**found)  # a TypeError when one is missing
 
-    return read
+def _absent(field: dataclasses.Field[Any], names: dict[str, Any]) -> str:
+    """The statement for a field that is not there."""
+    if field.default_factory is not dataclasses.MISSING:
+        names[f"_make_{field.name}"] = field.default_factory
+        return f"{field.name} = _make_{field.name}()"
+    if field.default is not dataclasses.MISSING:
+        names[f"_default_{field.name}"] = field.default
+        return f"{field.name} = _default_{field.name}"
+    return f"raise KeyError({field.name!r})"
 
 
 def _read_of(kind: Any, encoding: str) -> Callable[[Any], Any]:
-    if kind is bytes:
-        return _bytes if encoding is MSGPACK else _base64
     if kind in _PRIMITIVES:
         return _PRIMITIVES[kind]
+    if kind is bytes:
+        return _bytes if encoding is MSGPACK else _base64
     if dataclasses.is_dataclass(kind):
         return _reader(typing.cast("type[Any]", kind), encoding)
     arguments = typing.get_args(kind)
@@ -282,6 +298,16 @@ def _read_of(kind: Any, encoding: str) -> Callable[[Any], Any]:
         return lambda items: tuple([one(item) for item in _list(items)])
     parts = [_read_of(part, encoding) for part in arguments]
     return lambda items: tuple([part(item) for part, item in zip(parts, _list(items), strict=True)])
+
+
+_PRIMITIVES: Final[dict[Any, Callable[[Any], Any]]] = {
+    str: _str,
+    int: _int,
+    float: _float,
+    bool: _bool,
+    dict[str, Any]: _map,
+    dict[str, str]: _str_map,
+}
 
 
 def _list(value: Any) -> list[Any]:

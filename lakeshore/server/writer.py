@@ -92,7 +92,6 @@ class Writer:
                     answers = await trio.to_thread.run_sync(self.plane.batch, verbs)
                 else:
                     answers = self.plane.batch(verbs)
-                    await trio.lowlevel.cancel_shielded_checkpoint()
             except Exception as exc:
                 self._failed = exc
                 for item in batch + self._pending:
@@ -109,6 +108,8 @@ class Writer:
                 then(answers[-1])
             for item, answer in zip(batch, answers, strict=False):
                 self._answer(item, answer)
+            if self._pending:
+                await trio.lowlevel.cancel_shielded_checkpoint()  # the answered ones get their turn
 
     def _answer(self, item: _Item, answer: Any) -> None:
         item.answer = answer

@@ -69,8 +69,10 @@ Reference: api/function-protocol, nymph/protocol, get-started/payloads; CONTRACT
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final, TypeAlias
+
+from .values import value
 
 MSGPACK: Final = "application/x-msgpack"
 MSGPACK_STREAM: Final = "application/x-msgpack-stream"
@@ -99,7 +101,7 @@ Held: TypeAlias = tuple[str, int, bool]  # (invocation_id, claim, started)
 # ---- parts
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class FunctionRef:
     """What a row says it calls.
 
@@ -114,7 +116,7 @@ class FunctionRef:
 NATIVE_FUNCTION: Final = FunctionRef(module="_native_wire", qualname="_native_wire.envelope", version="v1")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class BlobRef:
     """Where a payload is that did not fit inline.
 
@@ -129,7 +131,7 @@ class BlobRef:
     content_type: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class ErrorInfo:
     """Why a body failed. Never a bare string on the wire."""
 
@@ -141,7 +143,7 @@ class ErrorInfo:
 # ---- producer
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class SubmitItem:
     """One call.
 
@@ -163,7 +165,7 @@ class SubmitItem:
     watch: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class SubmitBatch:
     """Many calls, answered one by one and in order. `watch` holds for every item that names none."""
 
@@ -171,7 +173,7 @@ class SubmitBatch:
     watch: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class AwaitOne:
     """Wait for one row, or with `get` look at it now.
 
@@ -183,7 +185,7 @@ class AwaitOne:
     get: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class WatchSet:
     """Wait for the first of a session's watched ids.
 
@@ -198,14 +200,14 @@ class WatchSet:
     waiting: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class TrimRequest:
     """Forget all frames but the last `keep_last`; what is trimmed degrades a stream to the row's result (K-24)."""
 
     keep_last: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class TopicAppend:
     """One frame for a topic; the server assigns its `seq` (K-25). `final` closes the topic for readers."""
 
@@ -213,7 +215,7 @@ class TopicAppend:
     final: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class PresignRequest:
     """Ask for a URL. The wire is camelCase here (`contentType`, `jobId`): receivers accept both spellings.
 
@@ -232,7 +234,7 @@ class PresignRequest:
 # ---- worker
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Capabilities:
     """What a host can run.
 
@@ -246,7 +248,7 @@ class Capabilities:
     cost_weight: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Versions:
     """What a host found at boot; what it did not find is null (S-378…S-380).
 
@@ -265,7 +267,7 @@ class Versions:
     gpu: tuple[dict[str, Any], ...] | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class HelloRequest:
     """First contact.
 
@@ -285,7 +287,7 @@ class HelloRequest:
     adopted: tuple[Pair, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class AckItem:
     """How one claim ended, `state` one of `ACK_STATES`.
 
@@ -306,14 +308,14 @@ class AckItem:
     last_seq: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class AckBatch:
     """Several, each answered by itself: one refused never touches the rest."""
 
     acks: tuple[AckItem, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class InvocationStatus:
     """What a foreign daemon tells of a run in flight (S-417). Ours says it in `held`."""
 
@@ -324,7 +326,7 @@ class InvocationStatus:
     stdout_tail: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class PollRequest:
     """Report, renew, ask. One poll of a session is in flight, `n` rises with each (K-8).
 
@@ -350,7 +352,7 @@ class PollRequest:
     draining: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class ChunkItem:
     """One frame of a running invocation.
 
@@ -366,7 +368,7 @@ class ChunkItem:
     worker_id: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class ChunkBatch:
     """Several frames, each answered by itself and in order."""
 

@@ -33,7 +33,7 @@ def test_names_states_and_messages_load_no_msgpack() -> None:
     )
     assert "msgpack" not in mods
     assert {m for m in mods if m.startswith("lakeshore.wire.")} == {
-        f"lakeshore.wire.{name}" for name in ("names", "states", "messages", "errors")
+        f"lakeshore.wire.{name}" for name in ("names", "states", "messages", "errors", "values")
     }
 
 

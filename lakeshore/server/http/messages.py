@@ -19,6 +19,7 @@ import h11
 import trio
 
 from lakeshore.server.http.peer import uid_of_peer
+from lakeshore.wire.values import value
 
 HeaderList = tuple[tuple[str, str], ...]
 Woken = Literal["woken", "gone", "draining", "timeout"]
@@ -66,7 +67,7 @@ class HttpError(Exception):
         return body
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Response:
     """A whole answer. Framing headers (Content-Length, Connection, Date) are the server's: do not set them."""
 
@@ -77,7 +78,7 @@ class Response:
     """Close the connection after this answer."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class StreamResponse:
     """An answer sent piece by piece; the next piece is asked for when the last one is with the kernel.
 
@@ -301,7 +302,8 @@ class Request:
     async def park(self, timeout_s: float) -> Woken:
         """Wait until `wake`, a gone client, the drain or the timeout (seconds, a long one up to a second late).
 
-        Loops may park again. The reasons do not exclude each other: look at what you wait for, whatever the answer. Only one task parks.
+        Loops may park again. The reasons do not exclude each other: look at what you wait for, whatever the answer.
+        Only one task parks.
         """
         is_long = timeout_s >= _LONG_S
         self._channel.watch(self, timeout_s if is_long else inf)

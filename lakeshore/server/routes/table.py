@@ -119,7 +119,7 @@ def handler_of(app: App, cors: Cors) -> Callable[[Request], Awaitable[Answer]]:
 
 
 def _who(app: App, row: Row) -> Callable[[Request], Caller]:
-    """How a row finds out who calls. Under /v1/admin a bearer that is not the admin token is forbidden, known or not."""
+    """How a row finds out who calls. Under /v1/admin a bearer that is not the admin token is forbidden in any case."""
 
     def named(request: Request) -> Caller:
         return app.gate.caller(request, request.params["ns"])
