@@ -375,7 +375,7 @@ class ChunkBatch:
     chunks: tuple[ChunkItem, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class ChunkRun:
     """Consecutive frames of one running invocation, verbatim and undelimited; `seq` is that of the first.
 
