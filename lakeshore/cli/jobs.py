@@ -6,6 +6,7 @@ Reference: get-started/jobs.md; cli/examples/queues-and-jobs.md. `list --json` i
 
 from __future__ import annotations
 
+import sys
 from datetime import UTC, datetime
 from typing import Any
 
@@ -18,11 +19,12 @@ from lakeshore.wire.names import check_queue
 from .exits import ExitCode
 from .failures import Failure
 from .groups import Group
-from .numbers import Whole
+from .numbers import Age, Whole
 from .output import age, duration, local_time, moment, plain, print_json, print_table, say
 from .server import connect, server_options
 
 STATES = ("queued", "running", "succeeded", "failed", "killed", "timeout")
+ENDS = STATES[2:]
 TIMES = ("submittedAt", "claimedAt", "startedAt", "finishedAt")
 ALIASES = {"worker": "workerId", "queue": "queueName"}
 """Names that a row has twice, in short for jq."""
@@ -179,6 +181,72 @@ def bulk_cancel(
     else:
         where = f" on queue {queue}" if queue else ""
         click.echo(f"{answer.get('cancelled', 0)} cancelled{where}")
+
+
+@jobs.command()
+@click.option(
+    "--older-than", type=Age(), default="7d", show_default=True, metavar="<age>", help="Since they ended: 12h, 30d, …"
+)
+@click.option("--state", "states", multiple=True, type=click.Choice(ENDS), help="Only these; repeatable.")
+@click.option("--queue", metavar="<name>", help="Only this queue.")
+@click.option("--dry-run", is_flag=True, help="Count them, and delete nothing.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@json_option
+@server_options
+@click.pass_context
+def prune(
+    ctx: click.Context,
+    older_than: float,
+    states: tuple[str, ...],
+    queue: str | None,
+    dry_run: bool,
+    yes: bool,
+    as_json: bool,
+    url: str | None,
+    namespace: str | None,
+    token: str | None,
+) -> int:
+    """Delete invocations that ended long ago, with their arguments, results and frames."""
+    _check_queue(queue)
+    if not dry_run and not yes and (as_json or not sys.stdin.isatty()):
+        raise Failure("nobody can be asked here", hint="add --yes, or look first with --dry-run", code=ExitCode.USAGE)
+    which = f"invocations that ended more than {duration(older_than * 3600)} ago"
+    which += (f" on queue {queue}" if queue else "") + (f" ({', '.join(states)})" if states else "")
+    with connect(ctx, url, namespace, token) as server:
+
+        def all_of_them(*, count_only: bool) -> int:
+            count, cursor = 0, None
+            while True:
+                answer = server.prune(
+                    older_than_hours=older_than, states=states, queue=queue, dry_run=count_only, cursor=cursor
+                )
+                count += int(answer.get("count", 0))
+                cursor = answer.get("next")
+                if cursor is None:
+                    return count
+                if not count_only:
+                    say(f"{count:,} deleted so far")
+
+        if dry_run or not yes:
+            count = all_of_them(count_only=True)
+            if dry_run:
+                if as_json:
+                    print_json({"count": count, "dryRun": True})
+                else:
+                    click.echo(f"{count:,} {which}")
+                return ExitCode.OK
+            if count == 0:
+                click.echo(f"no {which}")
+                return ExitCode.OK
+            if not click.confirm(f"{count:,} {which}: delete them for good?", err=True):
+                say("nothing was deleted")
+                return ExitCode.FAILED
+        count = all_of_them(count_only=False)
+    if as_json:
+        print_json({"count": count, "dryRun": False})
+    else:
+        click.echo(f"{count:,} deleted")
+    return ExitCode.OK
 
 
 def _check_queue(name: str | None) -> None:

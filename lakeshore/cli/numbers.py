@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import click
+
+_HOURS = {"s": 1 / 3600, "m": 1 / 60, "h": 1.0, "d": 24.0, "w": 168.0}
 
 
 class Whole(click.IntRange):
@@ -31,6 +34,29 @@ class Seconds(click.FloatRange):
         if number is None or not _within(self.min, number, self.max):
             self.fail(f"{value} is not a number of seconds{_bounds(self.min, self.max)}", param, ctx)
         return number
+
+
+class Age(click.FloatRange):
+    """A length of time as `90s`, `30m`, `12h`, `5d`, `2w` or a bare number of hours; in hours."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        if isinstance(value, float):
+            return value
+        found = re.fullmatch(r"(\d+(?:\.\d+)?)([smhdw]?)", str(value).strip())
+        if found is None:
+            self.fail(f"{value} is no length of time: write 30m, 12h, 7d or a number of hours", param, ctx)
+        return float(found[1]) * _HOURS[found[2] or "h"]
+
+
+class Bytes(click.IntRange):
+    """A size in bytes, as `500M`, `20G`, `1T` (powers of 1,024) or a bare number."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        found = re.fullmatch(r"(\d+)([KMGT]?)(?:i?B)?", str(value).strip(), re.IGNORECASE)
+        if found is None or int(found[1]) == 0:
+            self.fail(f"{value} is no size: write 500M, 20G or a number of bytes", param, ctx)
+        power: int = " KMGT".index(found[2].upper() or " ")
+        return int(found[1]) * int(1024**power)
 
 
 def _within(least: float | None, number: float, most: float | None) -> bool:

@@ -12,7 +12,7 @@ import click
 
 from .exits import ExitCode
 from .failures import Failure
-from .numbers import Seconds, Whole
+from .numbers import Bytes, Seconds, Whole
 from .output import print_json
 
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -44,6 +44,20 @@ PLACE = click.Path(path_type=Path)
     show_default=True,
     help="What a submit survives.",
 )
+@click.option(
+    "--keep-days",
+    type=click.FloatRange(min=7),
+    default=30.0,
+    show_default=True,
+    metavar="<n>",
+    help="Invocations that ended earlier are forgotten.",
+)
+@click.option(
+    "--keep-bytes",
+    type=Bytes(),
+    metavar="<size>",
+    help="And the oldest of those that ended a week ago, while the state is larger (50G).",
+)
 @click.option("--ready-file", type=PLACE, metavar="<path>", help="Gets the URL once the server answers.")
 @click.option("--json", "as_json", is_flag=True, help="Print {url, pid} on stdout once the server answers.")
 def serve(
@@ -56,6 +70,8 @@ def serve(
     origins: tuple[str, ...],
     lease_s: float,
     durability: str,
+    keep_days: float,
+    keep_bytes: int | None,
     ready_file: Path | None,
     as_json: bool,
 ) -> int:
@@ -79,6 +95,8 @@ def serve(
             cors_origins=origins,
             lease_s=lease_s,
             durability="process" if durability == "process" else "power",
+            keep_days=keep_days,
+            keep_bytes=keep_bytes,
             ready_file=ready_file,
         )
         trio.run(partial(server.serve, options, ready=_told if as_json else None))

@@ -83,6 +83,20 @@ class ApiClient:
         """Mark every queued invocation killed: `{cancelled: n}`."""
         return self._map("POST", self._ours("invocations", "bulk-cancel"), [("queue", queue)])
 
+    def prune(
+        self,
+        *,
+        older_than_hours: float,
+        states: Iterable[str] = (),
+        queue: str | None = None,
+        dry_run: bool = False,
+        cursor: str | None = None,
+    ) -> dict[str, Any]:
+        """Forget ended invocations for a few seconds: `{count, dryRun, next}`; `next` is the cursor to go on with."""
+        body: dict[str, Any] = {"olderThanHours": older_than_hours, "dryRun": dry_run, "states": list(states)}
+        body |= {name: value for name, value in (("queue", queue), ("cursor", cursor)) if value is not None}
+        return self._map("POST", self._ours("invocations", "prune"), body=body)
+
     # -- the server itself
 
     def whoami(self) -> dict[str, Any]:

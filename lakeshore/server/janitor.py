@@ -16,9 +16,8 @@ import logging
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TypeVar
 
 import trio
 
@@ -30,18 +29,14 @@ from ..plane.statements import SQL
 from ..plane.transaction import Transaction
 from .app import PageReader
 from .dispatcher import Dispatcher
+from .forgetting import GRACE_S, PAUSE_S, SLICE_S, collect, in_slice
 
 log = logging.getLogger(__name__)
 
-T = TypeVar("T")
-
 EVERY_S = 600.0
 ORPHANS_EVERY_S = 6 * 3600.0
-GRACE_S = 24 * 3600.0
 WEEK_S = 7 * 24 * 3600.0
 """Nothing younger is forgotten to save bytes."""
-SLICE_S = 0.005
-PAUSE_S = 0.005
 CHUNK_ROWS = 5000
 """Forgotten between two looks at how large the plane still is."""
 SPARE = 10
@@ -92,8 +87,8 @@ class Janitor:
         gone = 0
         while most is None or gone < most:
             verb = functools.partial(retention.purge, before=before, now=now, budget_s=SLICE_S)
-            done = await self._slice(verb)
-            self.collect(done.blobs, now)
+            done = await in_slice(self._dispatcher.writer, verb)
+            collect(self._dispatcher.plane.blobs, done.blobs, now)
             gone += done.rows
             if not done.more:
                 break
@@ -106,9 +101,10 @@ class Janitor:
             found = await self._reader.run(lambda rows, values=values: rows(SQL.topics_after, values))  # type: ignore[misc]
             for channel, posted_at in found:
                 verb = functools.partial(retention.purge_topic, channel=channel, before=before, budget_s=SLICE_S)
-                while posted_at < before and not await self._slice(verb):
-                    pass
                 after = channel
+                while posted_at < before:
+                    if await in_slice(self._dispatcher.writer, verb):
+                        break
             if len(found) < TOPICS_AT_ONCE:
                 return
 
@@ -132,20 +128,7 @@ class Janitor:
             log.info("forgot the %d oldest invocations, to keep %d MiB", gone, self._keep_bytes // 2**20)
         return gone
 
-    async def _slice(self, verb: Callable[[Transaction], T]) -> T:
-        """One slice; then as long a pause."""
-        before = trio.current_time()
-        done = await self._dispatcher.writer.write(verb)
-        await trio.sleep(max(PAUSE_S, trio.current_time() - before))
-        return done
-
     # -- files
-
-    def collect(self, keys: tuple[str, ...], now: float) -> None:
-        """Delete the files of rows that are gone. A young one waits for the next look at orphans."""
-        blobs = self._dispatcher.plane.blobs
-        for key in keys:
-            blobs.collect(blobs.path(key), now - GRACE_S)
 
     async def _drop_segments(self, now: float) -> None:
         journal = self._dispatcher.plane.journal
@@ -161,7 +144,9 @@ class Janitor:
         root = self._dispatcher.plane.blobs.root
         assert root is not None
         files = _files(root)
-        while await self._reader.run(functools.partial(self._look_at_some, files, before)):
+        while True:
+            if not await self._reader.run(functools.partial(self._look_at_some, files, before)):
+                return
             await trio.sleep(PAUSE_S)
 
     def _look_at_some(self, files: Iterator[Path], before: float, rows: Rows) -> bool:
@@ -195,7 +180,7 @@ class Janitor:
             if free * SPARE <= pages or free >= least:
                 return
             least = free
-            await self._slice(_vacuum)
+            await in_slice(self._dispatcher.writer, _vacuum)
 
 
 def _free_pages(rows: Rows) -> tuple[int, int]:

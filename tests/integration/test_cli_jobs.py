@@ -193,3 +193,24 @@ def test_a_server_that_needs_tokens_refuses_without_and_accepts_the_environments
     code, _out, err = run("jobs", "list", "--token", "wrong-token-altogether")
     assert code == 1
     assert "wrong-token" not in err
+
+
+def test_prune_deletes_what_ended_long_ago_and_asks_first(run: Run, queue: SyncQueue) -> None:
+    ended, queued = failed(queue), queue.submit(2)
+    of_queue = ("--queue", queue.name)
+    assert run("jobs", "prune", *of_queue, "--dry-run")[1].startswith("0 invocations that ended more than 7d ago")
+    code, _out, err = run("jobs", "prune", *of_queue, "--older-than", "0s")
+    assert (code, "add --yes" in err) == (2, True)
+    code, out, _err = run("jobs", "prune", *of_queue, "--older-than", "0s", "--dry-run", "--json")
+    assert (code, json.loads(out)) == (0, {"count": 1, "dryRun": True})
+    assert run("jobs", "prune", *of_queue, "--older-than", "0s", "--yes", "--state", "killed")[1] == "0 deleted\n"
+    assert len(listed(run, queue)) == 2
+    assert run("jobs", "prune", *of_queue, "--older-than", "0s", "--yes")[1] == "1 deleted\n"
+    assert [row["id"] for row in listed(run, queue)] == [queued]
+    assert run("jobs", "show", ended)[0] == 1
+
+
+@pytest.mark.parametrize("age", ["7 days", "-1h", "soon", "1y"])
+def test_prune_refuses_what_is_no_age(run: Run, age: str) -> None:
+    code, _out, err = run("jobs", "prune", "--older-than", age, "--yes")
+    assert (code, "is no length of time" in err) == (2, True)

@@ -14,7 +14,8 @@ from lakeshore.plane import claims, frames, reports, rows, submits
 from lakeshore.plane.contract import Purged, Report, Submission, Wish
 from lakeshore.plane.plane import Plane
 from lakeshore.server.dispatcher import Dispatcher
-from lakeshore.server.janitor import GRACE_S, Janitor
+from lakeshore.server.forgetting import GRACE_S
+from lakeshore.server.janitor import Janitor
 
 DAY = 86400.0
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import time
 from typing import Any, Final
 
 from ...plane import rows
-from ...plane.contract import STATES, UnknownInvocation
+from ...plane.contract import STATES, TERMINAL, UnknownInvocation
+from ...plane.retention import Filter
 from ...wire.names import check_invocation_id
 from ...wire.states import row_state
+from .. import forgetting
 from ..app import App
 from ..auth import Caller
 from ..http import HttpError, Request, Response
@@ -18,6 +21,7 @@ from ..structure import bad_field, read_map
 
 _LIMIT: Final = 50
 _MOST: Final = 200
+_PRUNE_S: Final = 5.0
 _ADMIN_LIMIT: Final = 100
 _ADMIN_MOST: Final = 500
 _ADMIN_WAIT_S: Final = 30.0
@@ -138,6 +142,41 @@ async def bulk_cancel(app: App, request: Request, caller: Caller) -> Response:
     """POST /v1/namespaces/:ns/invocations/bulk-cancel?queue=: every queued one is killed."""
     queue = request.query.get("queue") or None
     return answer(request, {"cancelled": await app.dispatcher.cancel_queued(caller.ns, queue)})
+
+
+async def prune(app: App, request: Request, caller: Caller) -> Response:
+    """POST /v1/namespaces/:ns/invocations/prune {olderThanHours, states?, queue?, dryRun?, cursor?}
+
+    Ended rows are forgotten, oldest first, in slices that nobody waits for: `{count, dryRun, next}` after a few seconds
+    at the latest. `next` is the cursor of the request that goes on, null when that was all.
+    """
+    body, _encoding = await read_map(request)
+    hours, states, queue = body.get("olderThanHours"), body.get("states") or [], body.get("queue")
+    if isinstance(hours, bool) or not isinstance(hours, int | float) or not 0 <= hours < 10**9:
+        raise bad_field("olderThanHours", "must be a number of hours, 0 or more")
+    if not isinstance(states, list) or not TERMINAL.issuperset(states):
+        raise bad_field("states", f"use {', '.join(sorted(TERMINAL))}")
+    if queue is not None and not isinstance(queue, str):
+        raise bad_field("queue", "must be a name")
+    dry_run = body.get("dryRun", False)
+    if type(dry_run) is not bool:
+        raise bad_field("dryRun", "must be true or false")
+    wanted = Filter(ns=caller.ns, before=time.time() - hours * 3600, states=frozenset(states), queue=queue or None)
+    done = await forgetting.prune(
+        app.dispatcher, app.pages, wanted, _place(body.get("cursor")), dry_run=dry_run, for_s=_PRUNE_S
+    )
+    following = None if done.place is None else f"{done.place[0]!r}/{done.place[1]}"
+    return answer(request, {"count": done.count, "dryRun": dry_run, "next": following})
+
+
+def _place(cursor: Any) -> tuple[float, int]:
+    if cursor is None:
+        return forgetting.FROM_THE_OLDEST
+    try:
+        at, seq = str(cursor).split("/")
+        return float(at), int(seq)
+    except ValueError:
+        raise bad_field("cursor", "must be what an earlier answer gave as `next`") from None
 
 
 async def admin_listing(app: App, request: Request, caller: Caller) -> Response:
