@@ -103,20 +103,20 @@ class AsyncHttp:
         path = http_wire.path("v1", "producer", "queues", queue, "count", state=wanted)
         return int((await self.call("GET", path, None, f"counting {queue}"))["count"])
 
-    async def journal_read(
+    async def journal_values(
         self,
         inv_id: str,
+        reader: wire.ValueReader,
         *,
-        since: int,
         timeout: float | None,  # noqa: ASYNC109  # documented
-    ) -> AsyncIterator[tuple[int, bytes]]:
-        """As `HttpDispatch.journal_read`, on one connection and no thread."""
+    ) -> AsyncIterator[Any]:
+        """As `HttpDispatch.journal_values`, on one connection and no thread."""
         what = f"invocation {inv_id}"
         deadline = _after(timeout)
         waits = patience()
         while True:
             left = None if timeout is None else max(0.05, deadline - time.monotonic())
-            path = http_wire.path("v1", "producer", "invocations", inv_id, "result", "stream", since=since)
+            path = http_wire.path("v1", "producer", "invocations", inv_id, "result", "stream", since=reader.seq)
             try:
                 stream = await async_pool_for(self._client.target).stream(
                     "GET", path, headers=self._client.headers, timeout=left
@@ -124,13 +124,12 @@ class AsyncHttp:
                 async with stream:
                     if stream.status != 200:
                         http_wire.unpack(stream.status, await stream.read(), f"reading {what}")
-                    reader = wire.FrameReader()
                     async for data in stream:
-                        for seq, frame, terminal in http_wire.pieces_of(reader, data):
-                            yield seq, frame
-                            since, deadline = seq, _after(timeout)
-                            if terminal:
-                                return
+                        for value in reader.feed(data):
+                            yield value
+                        deadline = _after(timeout)
+                        if reader.ended:
+                            return
             except NetTimeout:
                 raise outcomes.silent(what, timeout) from None
             except Refusal as exc:
@@ -144,6 +143,7 @@ class AsyncHttp:
                     raise DispatchError(f"reading {what} failed: {exc}") from exc
             else:
                 return
+            reader.resume()
             if time.monotonic() >= deadline:
                 raise outcomes.silent(what, timeout)
             await sleep(next(waits))

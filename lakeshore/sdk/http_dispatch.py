@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from typing import Any
 
 from lakeshore import wire
@@ -238,12 +238,19 @@ class HttpDispatch:
         self, inv_id: str, *, since: int = -1, timeout: float | None = 30.0, poll: float = 0.02
     ) -> Iterator[tuple[int, bytes]]:
         """As `Dispatch.journal_read`; a lost connection is resumed after the last frame seen."""
-        return self._read_stream(
-            lambda since: http_wire.path("v1", "producer", "invocations", inv_id, "result", "stream", since=since),
-            f"invocation {inv_id}",
-            since,
-            timeout,
-        )
+        return self._read_frames(inv_id, http_wire.Pieces(since), timeout)
+
+    def journal_values(
+        self, inv_id: str, reader: wire.ValueReader, *, timeout: float | None = 30.0
+    ) -> Generator[Any, None, None]:
+        """What the reader makes of the frames after its `seq`, live, as `journal_read` brings them."""
+        return self._read_frames(inv_id, reader, timeout)
+
+    def _read_frames(self, inv_id: str, reader: Any, timeout: float | None) -> Generator[Any, None, None]:
+        def path(since: int) -> str:
+            return http_wire.path("v1", "producer", "invocations", inv_id, "result", "stream", since=since)
+
+        return self._read_stream(path, f"invocation {inv_id}", reader, timeout)
 
     def journal_trim(self, inv_id: str, *, keep_last: int = 0) -> int:
         """As `Dispatch.journal_trim`."""
@@ -264,7 +271,7 @@ class HttpDispatch:
                 "v1", "producer", "queues", queue, "topics", name, "stream", since=since, timeout_s=timeout
             ),
             f"topic {name!r}",
-            since,
+            http_wire.Pieces(since),
             timeout,
             ends=False,
         )
@@ -318,24 +325,22 @@ class HttpDispatch:
         return found[0]
 
     def _read_stream(
-        self, path: Any, what: str, since: int, timeout: float | None, *, ends: bool = True
-    ) -> Iterator[tuple[int, bytes]]:
+        self, path: Callable[[int], str], what: str, reader: Any, timeout: float | None, *, ends: bool = True
+    ) -> Generator[Any, None, None]:
         deadline = _after(timeout)
         waits = patience()
         while True:
             left = None if timeout is None else max(0.05, deadline - time.monotonic())
             try:
-                stream = self.client.pool.stream("GET", path(since), headers=self.client.headers, timeout=left)
+                stream = self.client.pool.stream("GET", path(reader.seq), headers=self.client.headers, timeout=left)
                 with stream:
                     if stream.status != 200:
                         http_wire.unpack(stream.status, stream.read(), f"reading {what}")
-                    reader = wire.FrameReader()
                     for data in stream:
-                        for seq, frame, terminal in http_wire.pieces_of(reader, data):
-                            yield seq, frame
-                            since, deadline = seq, _after(timeout)
-                            if terminal:
-                                return
+                        yield from reader.feed(data)
+                        deadline = _after(timeout)
+                        if reader.ended:
+                            return
                 if ends:
                     return
             except NetTimeout:
@@ -349,6 +354,7 @@ class HttpDispatch:
             except NetError as exc:
                 if time.monotonic() >= deadline:
                     raise DispatchError(f"reading {what} failed: {exc}") from exc
+            reader.resume()
             if time.monotonic() >= deadline:
                 raise outcomes.silent(what, timeout)
             time.sleep(next(waits))

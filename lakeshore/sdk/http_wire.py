@@ -135,10 +135,26 @@ def value_or_raise(inv_id: str, answer: Mapping[str, Any]) -> Mapping[str, Any]:
     return answer
 
 
-def pieces_of(reader: wire.FrameReader, data: bytes) -> Iterator[tuple[int, bytes, bool]]:
-    """(seq, frame bytes, terminal) of what a stream brought."""
-    for frame in reader.feed(data):
-        yield frame.seq, frame.to_bytes(), frame.kind.terminal
+class Pieces:
+    """(seq, frame) of what a stream brings, in the manner of `wire.ValueReader`."""
+
+    def __init__(self, since: int) -> None:
+        self.seq = since
+        self.ended = False
+        self._reader = wire.FrameReader()
+
+    def resume(self) -> None:
+        """Forget the part of a frame that has come."""
+        self._reader = wire.FrameReader()
+
+    def feed(self, data: bytes) -> Iterator[tuple[int, bytes]]:
+        """Take bytes; iterate over the frames they complete."""
+        for frame in self._reader.feed(data):
+            self.seq = frame.seq
+            yield frame.seq, frame.to_bytes()
+            if frame.kind.terminal:
+                self.ended = True
+                return
 
 
 def path(*parts: str, **query: Any) -> str:

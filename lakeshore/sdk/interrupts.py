@@ -102,13 +102,14 @@ class Interrupter:
         with self._lock:
             self._held = True
             try:
-                self._clear()
-                if self.why() is not None:
+                if self._async_set:
+                    self._clear()
+                if self._wanted is not None and self.why() is not None:
                     raise Interruption
                 value = call(*args)
             finally:
                 self._held = False
-        if self.why() is not None:
+        if self._wanted is not None and self.why() is not None:
             raise Interruption
         return value
 

@@ -42,39 +42,8 @@ def values_of(pieces: Iterable[tuple[int, bytes]], invocation_id: str) -> Genera
     try:
         end = yield from reassemble(wire.Frame.from_bytes(data) for _seq, data in pieces)
     except wire.RemoteFailure as exc:
-        raise outcomes.failure(invocation_id, "failed", {"type": exc.type, "message": exc.message}) from None
+        raise outcomes.of_stream(invocation_id, exc) from None
     return end is not None
-
-
-class Reassembly:
-    """`values_of` for who is fed frames one by one."""
-
-    def __init__(self, invocation_id: str) -> None:
-        self._id = invocation_id
-        self._run: list[wire.Frame] = []
-        self._missing = 0
-        self.ended = False
-
-    def feed(self, data: bytes) -> list[Any]:
-        """The values that this frame completes. Raises DispatchError at an ERROR frame."""
-        frame = wire.Frame.from_bytes(data)
-        self._run.append(frame)
-        if frame.kind == wire.FrameKind.BEGIN and len(self._run) == 1:
-            self._missing = int((frame.meta or {}).get("total", -1))
-            return []
-        if frame.kind == wire.FrameKind.CHUNK:
-            self._missing -= len(frame.body)
-            if self._missing != 0:
-                return []
-        run, self._run = self._run, []
-        values = values_of(((f.seq, f.to_bytes()) for f in run), self._id)
-        completed = []
-        while True:
-            try:
-                completed.append(next(values))
-            except StopIteration as stop:
-                self.ended = bool(stop.value)
-                return completed
 
 
 def worker_name() -> str:

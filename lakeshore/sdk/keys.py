@@ -14,6 +14,8 @@ from typing import Any
 
 from lakeshore.sdk.errors import KeyError_
 
+_NO_KEYS = frozenset((int, float, bool, bytes, type(None)))  # most of what streams yield
+
 
 def normal(key: str) -> str:
     """The form in which two spellings of one key are equal."""
@@ -47,6 +49,8 @@ def keys_in(value: object) -> list[str] | None:
     """The keys of a manifest (`str`, `list[str]`, `tuple[str, ...]` or `dict[str, str]`), or None when `value` is
     none.
     """
+    if type(value) in _NO_KEYS:
+        return None
     if isinstance(value, str):
         return [value]
     if isinstance(value, list | tuple):

@@ -84,34 +84,37 @@ def call_gen(
     """Step a generator body; `.send`, `.throw` and `.close` reach it, and its return value is the wrapper's."""
     ambient: RunContext | None = context
     yielded = _Yielded()
-
-    def step(resume: Callable[..., Any], *value: Any) -> Any:
-        nonlocal ambient
-        previous = swap(ambient)
-        try:
-            return resume(*value)
-        finally:
-            ambient = swap(previous)
-
-    body = step(functools.partial(fn, *args, **kwargs))
-    resume: Callable[..., Any] = body.__next__
+    previous = swap(ambient)
+    try:
+        body = fn(*args, **kwargs)
+    finally:
+        ambient = swap(previous)
+    advance: Callable[..., Any] = body.__next__
+    resume = advance
     value: tuple[Any, ...] = ()
     while True:
+        previous = swap(ambient)
         try:
-            item = step(resume, *value)
+            item = resume(*value)
         except StopIteration as stop:
             returned = stop.value
             break
+        finally:
+            ambient = swap(previous)
         yielded.add(item)
         try:
             sent = yield item
         except GeneratorExit:
-            step(body.close)
+            previous = swap(ambient)
+            try:
+                body.close()
+            finally:
+                swap(previous)
             raise
         except BaseException as error:  # noqa: BLE001  # handed to the body, as a plain generator would
             resume, value = body.throw, (error,)
         else:
-            resume, value = (body.__next__, ()) if sent is None else (body.send, (sent,))
+            resume, value = (advance, ()) if sent is None else (body.send, (sent,))
     yielded.check(context.writes)
     return returned
 

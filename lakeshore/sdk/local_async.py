@@ -13,6 +13,8 @@ import weakref
 from collections.abc import AsyncIterator, Callable
 from typing import Any, TypeVar
 
+from lakeshore.wire.frames import ValueReader
+
 from . import outcomes
 from .aio import Promise, in_own_thread, in_thread
 
@@ -63,18 +65,20 @@ class ThreadedPlane:
             watcher.drop(inv_id, promise)
         return await in_thread(lambda: self._plane.result(inv_id, timeout=0))
 
-    async def journal_read(
+    async def journal_values(
         self,
         inv_id: str,
+        reader: ValueReader,
         *,
-        since: int,
         timeout: float | None,  # noqa: ASYNC109  # as the plane's own
-    ) -> AsyncIterator[tuple[int, bytes]]:
-        pieces = iter(self._plane.journal_read(inv_id, since=since, timeout=timeout))
+    ) -> AsyncIterator[Any]:
+        """What the reader makes of the frames, as they come."""
+        pieces = iter(self._plane.journal_read(inv_id, since=reader.seq, timeout=timeout))
         puller = _Puller(pieces, f"stream-{inv_id[-6:]}")
         try:
             while (piece := await puller.next()) is not _DONE:
-                yield piece
+                for value in reader.feed(piece[1]):
+                    yield value
         finally:
             puller.stop()
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from lakeshore.wire.errors import RemoteFailure
+
 from .errors import DispatchError, InvocationFailed, Timeout
 
 _VERB = {"killed": "was cancelled", "timeout": "timed out", "failed": "failed"}
@@ -17,6 +19,11 @@ def failure(invocation_id: str, state: str, error: Mapping[str, Any] | None) -> 
     if detail and state != "killed":
         what += f": {detail}"
     return InvocationFailed(what, invocation_id=invocation_id, state=state, error=error)
+
+
+def of_stream(invocation_id: str, error: RemoteFailure) -> InvocationFailed:
+    """The exception for an ERROR frame."""
+    return failure(invocation_id, "failed", {"type": error.type, "message": error.message})
 
 
 def describe(error: Mapping[str, Any] | None) -> str:

@@ -15,12 +15,12 @@ from typing import Any
 
 from lakeshore import wire
 from lakeshore.sdk import outcomes
-from lakeshore.wire.frames import end_frame
+from lakeshore.wire.frames import ValueReader, end_frame
 
 from .claimed import check_kind
 from .default_plane import default_dispatch
 from .ids import new_id
-from .jobs import Job, Reassembly, decode, values_of, worker_name
+from .jobs import Job, decode, values_of, worker_name
 from .local_async import async_verbs
 
 __all__ = ["Job", "Queue", "SyncQueue", "Topic"]
@@ -83,8 +83,17 @@ class SyncQueue:
 
     def stream(self, inv_id: str, *, since: int = -1, timeout: float | None = 30.0) -> Iterator[Any]:
         """The values that an invocation yields, live. `since` is the last seq seen; a silence of `timeout` s raises."""
-        ended = yield from values_of(self.plane.journal_read(inv_id, since=since, timeout=timeout), inv_id)
-        if not ended:
+        reader = ValueReader(since)
+        direct = getattr(self.plane, "journal_values", None)
+        try:
+            if direct is not None:
+                yield from direct(inv_id, reader, timeout=timeout)
+            else:
+                for _seq, data in self.plane.journal_read(inv_id, since=since, timeout=timeout):
+                    yield from reader.feed(data)
+        except wire.RemoteFailure as exc:
+            raise outcomes.of_stream(inv_id, exc) from None
+        if not reader.ended:
             check_end(inv_id, self.plane.get(inv_id))
 
     def cancel(self, inv_id: str) -> bool:
@@ -213,12 +222,14 @@ class Queue:
     ) -> AsyncIterator[Any]:
         """As `SyncQueue.stream`."""
         plane = self._plane
-        feed = Reassembly(inv_id)
-        async with contextlib.aclosing(plane.journal_read(inv_id, since=since, timeout=timeout)) as pieces:
-            async for _seq, data in pieces:
-                for value in feed.feed(data):
+        reader = ValueReader(since)
+        try:
+            async with contextlib.aclosing(plane.journal_values(inv_id, reader, timeout=timeout)) as values:
+                async for value in values:
                     yield value
-        if not feed.ended:
+        except wire.RemoteFailure as exc:
+            raise outcomes.of_stream(inv_id, exc) from None
+        if not reader.ended:
             check_end(inv_id, await plane.get(inv_id))
 
     async def cancel(self, inv_id: str) -> bool:

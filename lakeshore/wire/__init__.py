@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from lakeshore.wire.codec import Codec, pack, register, unpack
     from lakeshore.wire.envelope import WIRE_VERSION, Envelope
     from lakeshore.wire.errors import EnvelopeError, FrameError, NestingError, RemoteFailure, WireError
-    from lakeshore.wire.frames import Frame, FrameKind, FrameReader, FrameWriter
+    from lakeshore.wire.frames import Frame, FrameKind, FrameReader, FrameWriter, ValueReader
 
 __all__ = [
     "WIRE_VERSION",
@@ -32,6 +32,7 @@ __all__ = [
     "FrameWriter",
     "NestingError",
     "RemoteFailure",
+    "ValueReader",
     "WireError",
     "pack",
     "register",
@@ -42,7 +43,7 @@ _HOMES: Final = {
     **dict.fromkeys(("Codec", "pack", "register", "unpack"), "codec"),
     **dict.fromkeys(("Envelope", "WIRE_VERSION"), "envelope"),
     **dict.fromkeys(("EnvelopeError", "FrameError", "NestingError", "RemoteFailure", "WireError"), "errors"),
-    **dict.fromkeys(("Frame", "FrameKind", "FrameReader", "FrameWriter"), "frames"),
+    **dict.fromkeys(("Frame", "FrameKind", "FrameReader", "FrameWriter", "ValueReader"), "frames"),
 }
 
 

@@ -182,36 +182,46 @@ class FrameReader:
 
     def feed(self, data: bytes | bytearray | memoryview) -> Iterator[Frame]:
         """Take bytes; iterate over the frames they complete."""
+        return map(self.frame, self.arrays(data))
+
+    def arrays(self, data: bytes | bytearray | memoryview) -> Iterator[Any]:
+        """As `feed`, each as it was decoded and before it is checked: hand it to `frame`."""
         if data:
             self._waiting.append(memoryview(bytes(data)))
-        return iter(self._next, None)
+        return self._arrays()
+
+    def frame(self, raw: Any) -> Frame:
+        """One of `arrays` as a frame."""
+        try:
+            return Frame._from_array(raw)
+        except FrameError as exc:
+            self._broken = exc
+            raise
 
     def __iter__(self) -> Iterator[Frame]:
         for data in self._source:
             yield from self.feed(data)
 
-    def _next(self) -> Frame | None:
-        if self._broken is not None:
-            raise self._broken
-        try:
-            while True:
-                try:
-                    raw = self._unpacker.unpack()
-                except msgpack.OutOfData:
-                    if self._fed - self._read > self._max_buffer:
-                        raise FrameError(f"a frame of more than {self._max_buffer} bytes") from None
-                    if not self._waiting:
-                        return None
-                    self._refill()
-                else:
-                    self._read = self._unpacker.tell()
-                    return Frame._from_array(raw)
-        except FrameError as exc:
-            self._broken = exc
-            raise
-        except (ValueError, TypeError, RecursionError, MemoryError) as exc:
-            self._broken = FrameError(f"not a frame: {reading_error(exc)}")
-            raise self._broken from exc
+    def _arrays(self) -> Iterator[Any]:
+        unpack, tell = self._unpacker.unpack, self._unpacker.tell
+        while True:
+            if self._broken is not None:
+                raise self._broken
+            try:
+                raw = unpack()
+            except msgpack.OutOfData:
+                if self._fed - self._read > self._max_buffer:
+                    self._broken = FrameError(f"a frame of more than {self._max_buffer} bytes")
+                    continue
+                if not self._waiting:
+                    return
+                self._refill()
+                continue
+            except (ValueError, TypeError, RecursionError, MemoryError) as exc:
+                self._broken = FrameError(f"not a frame: {reading_error(exc)}")
+                raise self._broken from exc
+            self._read = tell()
+            yield raw
 
     def _refill(self) -> None:
         step = self._step
@@ -252,21 +262,25 @@ class _Run:
         return b"".join(self.parts)
 
 
-def reassemble(frames: Iterable[Frame]) -> Generator[Any, None, Frame | None]:
-    """The values of a stream; a run of CHUNKs comes as one `bytes`.
+class Joiner:
+    """Values out of frames that are given one by one: `reassemble` says what becomes of which. `end` is the END."""
 
-    The generator's return value is the END frame, or None if `frames` ended without one (the stream was cut: resume
-    with the seq of the last frame that was read; a value whose run is incomplete was not yielded). ERROR raises
-    RemoteFailure. FrameError for runs that do not fit. An incomplete run that a newer attempt replaces is dropped.
-    """
-    run: _Run | None = None
-    for frame in frames:
-        kind, meta = frame.kind, frame.meta or {}
+    __slots__ = ("end", "run")
+
+    def __init__(self) -> None:
+        self.end: Frame | None = None
+        self.run: _Run | None = None
+        """The CHUNKs that have come of a value. While there are none, a VALUE frame is its body and nothing else."""
+
+    def take(self, frame: Frame) -> Iterator[Any]:
+        """The values that this frame completes. Raises RemoteFailure and FrameError."""
+        kind, meta, run = frame.kind, frame.meta or {}, self.run
         if kind is FrameKind.CHUNK:
             if run is None:
                 raise FrameError(f"the CHUNK with seq {frame.seq} has no BEGIN: read the stream from before its run")
             run.add(frame.body)
         else:
+            self.run = None
             if run is not None and kind is not FrameKind.ERROR:
                 attempt = meta.get("attempt")
                 replaced = attempt != run.attempt and (attempt is not None or run.total is not None)
@@ -274,18 +288,71 @@ def reassemble(frames: Iterable[Frame]) -> Generator[Any, None, Frame | None]:
                     yield run.value()  # without a total the next frame is what ends a run
                 elif not replaced:
                     raise FrameError(f"a run of CHUNKs ends after {run.size} of {run.total} bytes (seq {frame.seq})")
-            run = None
             if kind is FrameKind.VALUE:
                 yield frame.body
             elif kind is FrameKind.BEGIN:
-                run = _Run(meta)
+                self.run = _Run(meta)
             elif kind is FrameKind.ERROR:
                 raise RemoteFailure(str(meta.get("type", "Error")), str(meta.get("message", "")), dict(meta))
             else:
+                self.end = frame
                 if frame.body is not None:
                     yield frame.body
-                return frame
+        run = self.run
         if run is not None and run.complete:
+            self.run = None
             yield run.value()
-            run = None
+
+
+def reassemble(frames: Iterable[Frame]) -> Generator[Any, None, Frame | None]:
+    """The values of a stream; a run of CHUNKs comes as one `bytes`.
+
+    The generator's return value is the END frame, or None if `frames` ended without one (the stream was cut: resume
+    with the seq of the last frame that was read; a value whose run is incomplete was not yielded). ERROR raises
+    RemoteFailure. FrameError for runs that do not fit. An incomplete run that a newer attempt replaces is dropped.
+    """
+    joiner = Joiner()
+    for frame in frames:
+        yield from joiner.take(frame)
+        if joiner.end is not None:
+            return joiner.end
     return None
+
+
+class ValueReader:
+    """The values of a stream out of bytes that were split anywhere, by the rules of `reassemble`.
+
+    `seq` is the last frame's that was read, `ended` whether that was the END. Where the bytes break off, `resume()`
+    and feed what comes after `seq`.
+    """
+
+    def __init__(self, since: int = -1) -> None:
+        self.seq = since
+        self._joiner = Joiner()
+        self._reader = FrameReader()
+
+    @property
+    def ended(self) -> bool:
+        """Nothing follows."""
+        return self._joiner.end is not None
+
+    def resume(self) -> None:
+        """Forget the part of a frame that has come."""
+        self._reader = FrameReader()
+
+    def feed(self, data: bytes) -> Iterator[Any]:
+        """Take bytes; iterate over the values they complete. Raises RemoteFailure at an ERROR, and FrameError."""
+        joiner, reader = self._joiner, self._reader
+        for raw in reader.arrays(data):
+            if joiner.run is None and type(raw) is list and len(raw) == 4:
+                # Nearly every frame of nearly every stream is this one: it costs no object of its own.
+                kind, seq, body, meta = raw
+                if kind == 0 and type(kind) is type(seq) is int and seq >= 0 and (meta is None or type(meta) is dict):
+                    self.seq = seq
+                    yield body
+                    continue
+            frame = reader.frame(raw)
+            self.seq = frame.seq
+            yield from joiner.take(frame)
+            if joiner.end is not None:
+                return
