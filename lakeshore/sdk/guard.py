@@ -1,7 +1,8 @@
 """The worker's side of its guardian: one small process beside it that renews its claims while bodies run (K-12).
 
-What is held goes to the guardian after each poll that brought or settled something; what has begun stands on the slate.
-What the guardian hears (a claim lost, a cancel asked for) comes back and stops the body.
+What is held is told after each poll that brought or settled something: on the slate of a worker that has one, where it
+costs no other process a turn, else through the guardian's pipe. What the guardian hears (a claim lost, a cancel asked
+for) comes back and stops the body.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import msgpack
 from lakeshore._self import python_path
 
 from .session import Session
-from .slate import Slate
+from .slate import ROOM, Slate
 
 log = logging.getLogger(__name__)
 
@@ -34,6 +35,8 @@ class Guard:
         self._lock = threading.Lock()
         self._sessions: weakref.WeakValueDictionary[str, Session] = weakref.WeakValueDictionary()
         self._told: set[str] = set()
+        self._reads: set[str] = set()
+        """Sessions whose slates the guardian that runs now was given."""
 
     def hold(self, session: Session, *, slate: Slate | None = None, batch: int = 0) -> None:
         """Tell what the session holds now. Without a slate everything listed as started has begun."""
@@ -52,15 +55,38 @@ class Guard:
             "begun": said + begun,
             "ready": ready,
             "batch": batch,
-            "slate": slate.path if slate is not None and session.id not in self._told else None,
+            "slate": None,
         }
+        first = session.id not in self._told
         self._told.add(session.id)
+        if slate is not None and self._write(session, slate, batch, message):
+            return
+        if slate is not None and first:
+            message["slate"] = slate.path
         self._send(message)
+        if message["slate"]:
+            self._reads.add(session.id)
+
+    def _write(self, session: Session, slate: Slate, batch: int, message: dict[str, Any]) -> bool:
+        """Put a list on the slate. Whether the guardian reads it there."""
+        data = msgpack.packb(message)
+        fits = len(data) <= ROOM
+        sleeps = slate.tell(batch, data if fits else b"")
+        if not fits or session.id not in self._reads or not self._lives():
+            return False
+        if sleeps:
+            self._send({"session": session.id, "look": True})
+        return True
+
+    def _lives(self) -> bool:
+        process = self._process
+        return process is not None and process.poll() is None
 
     def release(self, session: Session) -> None:
         """The session holds nothing any more and never will."""
         if session.id in self._told:
             self._told.discard(session.id)
+            self._reads.discard(session.id)
             self._send({"session": session.id, "bye": True})
 
     def close(self) -> None:
@@ -86,6 +112,7 @@ class Guard:
                 log.warning("the guardian ended by itself; the next poll starts another")
 
     def _start(self) -> subprocess.Popen[bytes]:
+        self._reads.clear()
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join([*python_path(), os.environ.get("PYTHONPATH", "")])}
         process = subprocess.Popen(
             [sys.executable, "-m", "lakeshore.sdk.entry.guardian"],

@@ -203,6 +203,4 @@ class SessionSource:
             self._batch += 1
             if self._slate is None and session.ready:
                 self._slate = Slate.create()
-            if self._slate is not None:
-                self._slate.new_batch(self._batch)
             self._guard.hold(session, slate=self._slate, batch=self._batch)

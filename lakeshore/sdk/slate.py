@@ -1,8 +1,12 @@
-"""What a worker is doing, in memory that its guardian can read while the worker is too busy to speak.
+"""What a worker holds and does, in memory that its guardian can read while the worker is too busy to speak.
 
-A worker marks each body it begins; the guardian may revoke what has not begun. Both do so under a file lock, so that
-a job never begins after it was given back (K-9). 32 bytes:
-batch, begun, since (monotonic ns, 0 when idle), revoked batch.
+The worker writes each list that it is given, and marks each body it begins; the guardian may revoke what has not begun.
+They do so under a file lock, so that a job never begins after it was given back (K-9), and so that a guardian which
+goes to sleep is either woken by the next list or sees it. Reading takes no lock where a torn look does no harm.
+
+64 bytes, then two places for lists: batch, begun, since (monotonic ns, 0 when idle), revoked batch, told (monotonic ns),
+length and place of the list, whether the guardian sleeps. A list is whole before the head names it: whoever is
+killed in between leaves the one before.
 """
 
 from __future__ import annotations
@@ -17,7 +21,12 @@ import time
 
 LONG_S = 0.03
 """A job that runs longer than this is long: what waits behind it goes back."""
-_FORM = struct.Struct("<QQQQ")
+ROOM = 64 * 1024 - 64
+"""The longest list that a slate takes."""
+_WORD = struct.Struct("<Q")
+_STATE = struct.Struct("<QQQQ")
+_TOLD = struct.Struct("<QII")
+_SINCE_AT, _TOLD_AT, _SLEEPS_AT, _LISTS_AT = 16, 32, 48, 64
 
 
 class Slate:
@@ -26,12 +35,12 @@ class Slate:
     def __init__(self, fd: int, path: str) -> None:
         self._fd = fd
         self.path = path
-        self._map = mmap.mmap(fd, _FORM.size)
+        self._map = mmap.mmap(fd, _LISTS_AT + 2 * ROOM)
 
     @classmethod
     def create(cls) -> Slate:
         fd, path = tempfile.mkstemp(prefix="lakeshore-slate-")
-        os.write(fd, b"\0" * _FORM.size)
+        os.truncate(fd, _LISTS_AT + 2 * ROOM)
         return cls(fd, path)
 
     @classmethod
@@ -41,27 +50,56 @@ class Slate:
         os.unlink(path)
         return slate
 
-    def new_batch(self, batch: int) -> None:
-        """The worker has a fresh list: nothing of it has begun."""
+    # -- the worker's
+
+    def tell(self, batch: int, what: bytes) -> bool:
+        """The worker has a fresh list, of which nothing has begun. True when the guardian sleeps: then wake it."""
         with _Locked(self._fd):
-            _FORM.pack_into(self._map, 0, batch, 0, 0, 0)
+            _told, _length, place = _TOLD.unpack_from(self._map, _TOLD_AT)
+            start = _LISTS_AT + (place ^ 1) * ROOM
+            self._map[start : start + len(what)] = what
+            _TOLD.pack_into(self._map, _TOLD_AT, time.monotonic_ns(), len(what), place ^ 1)
+            _STATE.pack_into(self._map, 0, batch, 0, 0, 0)
+            return self._map[_SLEEPS_AT] != 0
 
     def begin(self) -> bool:
         """The next job of the batch begins. False when it was revoked: then it must not."""
         with _Locked(self._fd):
-            batch, begun, _since, revoked = _FORM.unpack_from(self._map)
+            batch, begun, _since, revoked = _STATE.unpack_from(self._map)
             if revoked == batch:
                 return False
-            _FORM.pack_into(self._map, 0, batch, begun + 1, time.monotonic_ns(), revoked)
+            _STATE.pack_into(self._map, 0, batch, begun + 1, time.monotonic_ns(), revoked)
             return True
 
     def idle(self) -> None:
         """The running job has ended."""
-        struct.pack_into("<Q", self._map, 16, 0)
+        _WORD.pack_into(self._map, _SINCE_AT, 0)
+
+    # -- the guardian's
+
+    def heard(self, since_ns: int) -> tuple[int, bytes] | None:
+        """(when, what) was told last, when that is later than `since_ns` on the monotonic clock."""
+        if _TOLD.unpack_from(self._map, _TOLD_AT)[0] <= since_ns:
+            return None
+        with _Locked(self._fd):
+            told, length, place = _TOLD.unpack_from(self._map, _TOLD_AT)
+            start = _LISTS_AT + place * ROOM
+            return told, self._map[start : start + length]
+
+    def sleep(self, since_ns: int) -> bool:
+        """Whoever tells something from now on wakes the guardian. False when something was told after `since_ns`."""
+        with _Locked(self._fd):
+            news = _TOLD.unpack_from(self._map, _TOLD_AT)[0] > since_ns
+            self._map[_SLEEPS_AT] = not news
+            return not news
+
+    def wake(self) -> None:
+        """The guardian looks by itself."""
+        self._map[_SLEEPS_AT] = 0
 
     def begun(self) -> tuple[int, int]:
         """(batch, how many of it have begun)."""
-        batch, begun, _since, _revoked = _FORM.unpack_from(self._map)
+        batch, begun, _since, _revoked = _STATE.unpack_from(self._map)
         return batch, begun
 
     def revoke_if_long(self, batch: int, *, longer_than_s: float) -> int | None:
@@ -72,12 +110,12 @@ class Slate:
         with _Locked(self._fd):
             if not self._is_long(batch, now, longer_than_s):
                 return None
-            _batch, begun, since, _revoked = _FORM.unpack_from(self._map)
-            _FORM.pack_into(self._map, 0, batch, begun, since, batch)
+            _batch, begun, since, _revoked = _STATE.unpack_from(self._map)
+            _STATE.pack_into(self._map, 0, batch, begun, since, batch)
             return int(begun)
 
     def _is_long(self, batch: int, now: int, longer_than_s: float) -> bool:
-        current, _begun, since, revoked = _FORM.unpack_from(self._map)
+        current, _begun, since, revoked = _STATE.unpack_from(self._map)
         return bool(current == batch and revoked != batch and since and now - since > longer_than_s * 1e9)
 
     def close(self) -> None:

@@ -32,7 +32,7 @@ from ..slate import LONG_S, Slate
 
 log = logging.getLogger(__name__)
 
-LOOK_S = 0.015
+LOOK_S = 0.03
 QUIET_S = 0.25
 """A worker that has been silent for so long is busy: its guardian polls in its place."""
 HOLD_S = 15.0
@@ -55,12 +55,14 @@ class Ward:
     batch: int = 0
     slate: Slate | None = None
     heard_at: float = 0.0
+    told_ns: int = 0
+    """When the newest list that was read from the slate was written there."""
     overtaken: bool = False
     """The worker has polled since it last spoke to us: it renews by itself."""
     busy: threading.Thread | None = None
 
     def update(self, message: dict[str, Any], now: float) -> None:
-        """The worker has spoken: it renewed by itself just now."""
+        """The worker has spoken at `now`: it renewed by itself."""
         for name in ("worker", "queue", "n", "lease_s", "begun", "ready", "batch"):
             setattr(self, name, message[name])
         if message.get("slate"):
@@ -68,6 +70,18 @@ class Ward:
                 self.slate = Slate.attach(message["slate"])
         self.heard_at = now
         self.overtaken = False
+
+    def look(self) -> None:
+        """Read what the worker has told on its slate."""
+        news = self.slate.heard(self.told_ns) if self.slate is not None else None
+        if news is not None:
+            self.told_ns, said = news
+            if said:
+                self.update(msgpack.unpackb(said), self.told_ns / 1e9)
+
+    def may_sleep(self) -> bool:
+        """Whether the worker will wake us when it has something to tell; False when it has just told something."""
+        return self.slate is None or self.slate.sleep(self.told_ns)
 
     def needs_us(self) -> bool:
         """Whether something is held that nobody renews just now."""
@@ -115,7 +129,7 @@ class Guardian:
 
     def run(self, unpacker: msgpack.Unpacker) -> None:
         while True:
-            ready = self._poll.poll(self._sleep_s() * 1000)
+            ready = self._poll.poll(self._sleep_s(time.monotonic()) * 1000)
             now = time.monotonic()
             for fd, _event in ready:
                 data = b"" if fd == self._pidfd else os.read(0, 1 << 20)
@@ -131,11 +145,14 @@ class Guardian:
             for ward in list(self._wards.values()):
                 self._look_after(ward, now)
 
-    def _sleep_s(self) -> float:
+    def _sleep_s(self, now: float) -> float:
+        """How long until the next look. Above `LOOK_S`, whatever a worker tells wakes us earlier."""
         wards = self._wards.values()
-        if any(ward.has_waiting() for ward in wards):
+        if any(ward.has_waiting() or (ward.slate and now - ward.heard_at < QUIET_S) for ward in wards):
             return LOOK_S
-        if any(ward.needs_us() for ward in wards):
+        if not all(ward.may_sleep() for ward in wards):
+            return 0.0
+        if any((ward.begun or ward.ready) and not ward.overtaken for ward in wards):
             return QUIET_S
         return 3600.0 if self._pidfd >= 0 else 1.0
 
@@ -144,10 +161,16 @@ class Guardian:
             if message.get("bye"):
                 self._wards.pop(message["session"], None)
                 return
+            if message.get("look"):
+                return  # the slate has it: every ward's is read before it is looked after
             ward = self._wards.setdefault(message["session"], Ward(message["session"]))
             ward.update(message, now)
 
     def _look_after(self, ward: Ward, now: float) -> None:
+        with self._lock:
+            if ward.slate is not None:
+                ward.slate.wake()
+            ward.look()
         revoked = False
         if ward.has_waiting():
             assert ward.slate is not None
@@ -228,6 +251,7 @@ class Guardian:
         deadline = time.monotonic() + LAST_WORDS_S
         with BlockingConnection(self._target) as connection:
             for ward in self._wards.values():
+                ward.look()
                 if not (ward.begun or ward.ready):
                     continue
                 started = [[id_, claim, True] for id_, claim in ward.started()]
