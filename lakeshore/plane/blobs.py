@@ -18,7 +18,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from .contract import INLINE_BYTES, BlobRef, Payload, SyncFailed
-from .journal import _sync_directory as sync_directory
+from .directories import KeptDirectories, sync_directory
 
 _PART = r"[A-Za-z0-9_-][A-Za-z0-9._-]*"
 _KEY = re.compile(rf"{_PART}(/{_PART})*")
@@ -35,6 +35,7 @@ class Blobs:
         self._lock = threading.Lock()
         if root is not None:
             root.mkdir(mode=0o700, exist_ok=True)
+            self._directories = KeptDirectories(root, sync=sync)
 
     def keep(self, invocation_id: str, kind: str, data: bytes) -> Payload:
         """`data` itself when it is small, else the reference of the file that now holds it, durably."""
@@ -89,10 +90,24 @@ class Blobs:
             self.path(key).unlink()
 
     def create(self, partial: Path) -> int:
-        """A new file for writing, and its directories, which then stay."""
+        """A new file for writing, and its directories, which then stay, also after a power cut."""
         with self._lock:
             partial.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            return os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+            fd = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        try:
+            self._directories.keep(partial.parent)
+        except BaseException:
+            os.close(fd)
+            partial.unlink(missing_ok=True)
+            raise
+        return fd
+
+    def keep_name(self, key: str) -> None:
+        """Make the name of a blob durable that is there already: whoever wrote it may not have come to that."""
+        if self._sync:
+            path = self.path(key)
+            self._directories.keep(path.parent)
+            sync_directory(path.parent)
 
     def touch(self, key: str) -> None:
         """A row is about to name this blob. FileNotFoundError when it is gone."""
@@ -120,6 +135,7 @@ class Blobs:
                     parent.rmdir()
                 except OSError:  # not empty
                     break
+                self._directories.forget(parent)
         return True
 
     def path(self, key: str) -> Path:

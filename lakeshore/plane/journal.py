@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .contract import SyncFailed
+from .directories import sync_directory
 
 log = logging.getLogger(__name__)
 
@@ -103,7 +104,7 @@ class Journal:
             try:
                 os.fdatasync(self._fd) if hasattr(os, "fdatasync") else os.fsync(self._fd)
                 if self._new:
-                    _sync_directory(self._path(self._number).parent)
+                    sync_directory(self._path(self._number).parent)
             except OSError as exc:
                 raise SyncFailed(f"syncing {self._path(self._number)} failed: {exc}") from exc
         self._dirty = self._new = False
@@ -219,11 +220,3 @@ def _record(raw: bytes, at: int, channel: int, claim: int, seq: int, length: int
     if said[0] != length or said[2:] != (channel, claim, seq):
         return b"", "the record belongs to another frame"
     return b"", "the checksum does not match"
-
-
-def _sync_directory(directory: Path) -> None:
-    fd = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 from .blobs import Blobs
 from .contract import PlaneError, PlaneFailed, PlaneFull, SyncFailed
 from .database import Durability, connect
+from .directories import keep_names
 from .journal import Journal
 from .locks import try_lock
 from .transaction import Transaction
@@ -41,6 +42,12 @@ class Plane:
         sync = durability != "none"
         self.journal = Journal(None if files is None else files / "journal", sync=sync and durability == "power")
         self.blobs = Blobs(None if files is None else files / "blobs", sync=sync)
+        if files is not None and durability == "power":
+            try:
+                keep_names(files, files.parent, Path(path).parent)
+            except OSError as exc:
+                self.close()
+                raise SyncFailed(f"syncing the directories of {path} failed: {exc}") from exc
         self.commit_s = 0.0
         """Seconds that the last COMMIT took, alone."""
 

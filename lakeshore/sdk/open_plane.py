@@ -9,6 +9,7 @@ from ..plane import locks
 from ..plane.bells import Bells, FifoBells, MemoryBells
 from ..plane.contract import Payload, PlaneError
 from ..plane.database import Durability
+from ..plane.directories import make_directories
 from ..plane.plane import Plane, failure_of
 from .combiner import Combiner
 from .errors import DispatchError
@@ -31,8 +32,7 @@ class OpenPlane:
         else:
             directory = Path(path).expanduser().absolute().with_name(Path(path).name + ".d")
             try:
-                directory.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-                directory.mkdir(mode=0o700, exist_ok=True)
+                make_directories(directory)
             except OSError as exc:
                 raise DispatchError(
                     f"cannot create {directory}: {exc.strerror}; set LAKESHORE_HOME to a directory you can write"

@@ -175,7 +175,7 @@ class BlobStore:
             finally:
                 os.close(file)
             with trio.CancelScope(shield=True):
-                new = await trio.to_thread.run_sync(_publish, partial, path, size, sha256)
+                new = await trio.to_thread.run_sync(self._publish, partial, grant.key, size, sha256)
         except OSError as error:
             raise _not_stored(error) from error
         finally:
@@ -184,6 +184,18 @@ class BlobStore:
         if new is None:
             raise HttpError(409, "the key holds other content already", field="key", hint="presign another upload")
         return BlobRef(key=grant.key, size=size, sha256=sha256), new
+
+    def _publish(self, partial: Path, key: str, size: int, sha256: str) -> bool | None:
+        """True when the name is new, False when it holds the same already, None when it holds something else."""
+        new, path = True, self.blobs.path(key)
+        try:
+            os.link(partial, path)
+        except FileExistsError:
+            if _measure(path) != (size, sha256):
+                return None
+            new = False
+        self.blobs.keep_name(key)
+        return new
 
     async def keep(self, ns: str, invocation_id: str, kind: str, data: bytes) -> Payload:
         """`data` itself when it is small, else the reference of the file that now holds it. HttpError 413, 507."""
@@ -198,8 +210,8 @@ class BlobStore:
         key = f"{_PREFIX}{ns}/inline/{digest[:2]}/x{invocation_id}.{digest[:16]}.{kind}"
         try:
             with contextlib.suppress(FileNotFoundError):
-                self.blobs.touch(key)
-                if self.blobs.path(key).stat().st_size == len(data):
+                if self._claim(key, self.blobs.path(key)) == (len(data), digest):
+                    self.blobs.keep_name(key)
                     return BlobRef(key=key, size=len(data), sha256=digest)
             return self.blobs.put(key, (data,))
         except OSError as error:
@@ -266,20 +278,6 @@ def _sync(fd: int) -> None:
         os.fsync(fd)
     except OSError as error:
         raise SyncFailed(f"syncing a payload failed: {error}") from error
-
-
-def _publish(partial: Path, path: Path, size: int, sha256: str) -> bool | None:
-    """True when the name is new, False when it holds the same already, None when it holds something else."""
-    try:
-        os.link(partial, path)
-    except FileExistsError:
-        return False if _measure(path) == (size, sha256) else None
-    directory = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
-    return True
 
 
 def _measure(path: Path) -> tuple[int, str]:

@@ -27,6 +27,8 @@ from pathlib import Path
 
 import platformdirs
 
+from ..plane.directories import make_directories
+
 _KEY_BYTES = 32
 
 
@@ -92,7 +94,7 @@ def open_state(directory: Path | None, environ: Mapping[str, str]) -> State:
 
 def _make(root: Path) -> None:
     try:
-        root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_directories(root)
         found = root.stat()
         if not stat.S_ISDIR(found.st_mode):
             raise StateError(f"the state directory {root} is not a directory; choose another with --state-dir")

@@ -1,0 +1,85 @@
+"""A program on a plane of its own that produces and works: `power_local.py PATH SEED ROUNDS DURABILITY`.
+
+What each call promised it writes to stdout, one line of JSON, when the call has returned; the trace shows when.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+import msgpack
+
+from lakeshore import wire
+from lakeshore.sdk.dispatch import Dispatch
+
+SIZES = (10, 10, 3_000, 70_000)
+_said = threading.Lock()
+
+
+def say(kind: str, inv: str, data: bytes = b"", claim: int = 0, seq: int = 0) -> None:
+    """A promise, on its way to whoever reads stdout."""
+    line = json.dumps({"kind": kind, "id": inv, "claim": claim, "seq": seq, "data": data.hex()})
+    with _said:
+        sys.stdout.write(line + "\n")
+        sys.stdout.flush()
+
+
+def play(plane: Dispatch, name: str, rng: random.Random, rounds: int) -> None:
+    """Submit, stream, ack, nack, retry, cancel and post on a queue of one's own."""
+
+    def payload() -> bytes:
+        return rng.randbytes(8).ljust(rng.choice(SIZES), rng.randbytes(1))
+
+    topic = -1
+    for number in range(rounds):
+        inv, args = f"{name}-{number}", payload()
+        plane.submit(name, args, id=inv)
+        say("submitted", inv, args)
+        if number % 5 == 4:
+            plane.cancel(inv)
+            say("ended", inv)
+            continue
+        job = plane.claim(name, "w")
+        assert job is not None
+        say("claimed", job.id, claim=job.claim)
+        for seq in range(job.first_seq, job.first_seq + rng.randrange(3)):
+            frame = wire.FrameWriter(seq).value(payload())
+            plane.journal_append(job.id, seq, frame, claim=job.claim)
+            say("frame", job.id, frame, job.claim, seq)
+        if number % 5 == 3:
+            plane.nack(job.id, "w", error="no", retry=False, claim=job.claim)
+            say("ended", job.id, claim=job.claim)
+            plane.retry(job.id)
+            say("claimed", job.id, claim=job.claim + 1)
+            continue
+        result = payload()
+        plane.ack(job.id, "w", result=result, claim=job.claim)
+        say("succeeded", job.id, result, job.claim)
+        if number % 4 == 0:
+            body = msgpack.packb(payload())
+            topic += 1
+            assert plane.topic_post(name, "t", body) == topic
+            say("posted", name, body, seq=topic)
+
+
+def main(path: str, seed: str, rounds: int, durability: str) -> None:
+    plane = Dispatch(path, durability=durability)  # type: ignore[arg-type]  # one of the names
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(lambda k: play(plane, f"q{k}", random.Random(f"{seed}-{k}"), rounds), range(2)))
+    state = plane._state()
+    with state.combiner.turn:
+        state.plane.checkpoint_if_large(Path(f"{path}.d/checkpoint.lock"), over_bytes=0)
+    plane.submit("q", b"after the checkpoint", id="last")
+    say("submitted", "last", b"after the checkpoint")
+    plane.close()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4])
