@@ -421,6 +421,22 @@ def changed(raw: bytes, rng: random.Random) -> bytes:
     return raw
 
 
+_CHUNK_PIECES = [
+    *_PIECES,
+    *(b"%x" % n for n in range(17)),
+    *(b"0\r\n\r\n", b";", b"0x", b"+1", b"-1", b"_", b"0" * 18, b"f" * 21, b"Content-Length: 1\r\n"),
+]
+
+
+def changed_body(raw: bytes, rng: random.Random) -> bytes:
+    """Like `changed`, for a chunked body: most of its sense is where its lines begin and end."""
+    marks = [at for at in range(len(raw)) if raw[at] in b"\r\n;:"]
+    for _ in range(rng.choice((1, 1, 2))):
+        at = rng.choice(marks) + rng.randrange(2) if marks and rng.random() < 0.7 else rng.randrange(len(raw) + 1)
+        raw = raw[:at] + rng.choice((b"", rng.choice(_CHUNK_PIECES))) + raw[at + rng.choice((0, 0, 1, 2)) :]
+    return raw
+
+
 def pieces(raw: bytes, rng: random.Random) -> list[bytes]:
     """The same bytes in several reads: at random places, often inside a line end."""
     kind = rng.randrange(4)

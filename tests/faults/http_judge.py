@@ -71,6 +71,23 @@ def head_of(raw: bytes) -> Heard | None:
     return request_of(event)
 
 
+def body_of(raw: bytes) -> tuple[bytes, bytes] | None:
+    """A chunked body and what comes behind it; None when it is malformed, or not all there."""
+    connection = _reading(b"PUT / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n" + raw)
+    body = b""
+    while True:
+        try:
+            event = connection.next_event()
+        except h11.RemoteProtocolError:
+            return None
+        if event is h11.NEED_DATA:
+            return None
+        if isinstance(event, h11.Data):
+            body += bytes(event.data)
+        elif isinstance(event, h11.EndOfMessage):
+            return body, connection.trailing_data[0]
+
+
 def judged(raw: bytes) -> Verdict:
     """What a connection that receives exactly these bytes has asked for."""
     verdict = Verdict(rest=_without_empty_lines(raw))
@@ -120,6 +137,21 @@ def _absolute(head: Heard) -> bool:
     return re.match(r"https?://", head.target, re.IGNORECASE) is not None
 
 
+_UNCLEAR = (
+    rb"(?<!\r)\n",
+    rb"\n[ \t]",
+    rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]",
+    rb"\r(?!\n)",
+    rb"[^\n]{4000}",
+    rb"\n(?i:content-length|transfer-encoding|host):",
+)
+
+
+def unclear_chunks(raw: bytes) -> bool:
+    """What h11 lets through in a chunked body: line feeds, control characters, endless lines, framing in trailers."""
+    return any(re.search(pattern, raw) for pattern in _UNCLEAR)
+
+
 # Where ours is stricter than h11: the words of the refusal, and what must then be seen in the bytes.
 STRICTER: dict[str, Callable[[bytes, Heard], object]] = {
     "bare line feed in the request head": lambda raw, _: re.search(rb"(?<!\r)\n", raw),
@@ -147,7 +179,7 @@ STRICTER: dict[str, Callable[[bytes, Heard], object]] = {
     "dot segment in the request path": lambda _, head: re.search(r"/(\.|%2e)", head.target, re.IGNORECASE),
     "request target too long": lambda _, head: len(head.target) > 8000,
     "request head too large": lambda raw, _: len(raw) > MAX_HEAD,
-    "malformed chunked body": lambda raw, head: b"transfer-encoding" in head.headers and re.search(rb"(?<!\r)\n", raw),
+    "malformed chunked body": lambda raw, head: head.length is None and unclear_chunks(raw),
 }
 
 

@@ -91,9 +91,6 @@ def test_a_smuggled_request_is_answered_once_with_a_refusal_and_never_run(server
         peer.shutdown(socket.SHUT_WR)
         answer = everything(peer)
     assert server.get(f"/v1/producer/queues/{queue}/count").body == {"count": 0}
-    if name == "a chunk of a huge size":
-        assert answer == b"", "it is one request, whose body never ends"
-        return
     assert answer.count(b"HTTP/1.1 ") == 1, answer
     assert answer.split(b" ", 2)[1] in (b"400", b"501", b"413", b"403"), answer
     assert b"onnection: close" in answer

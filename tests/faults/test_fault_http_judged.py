@@ -17,11 +17,12 @@ from contextlib import asynccontextmanager
 
 import pytest
 import trio
-from http_heads import REAL, changed, pieces
-from http_judge import Heard, Verdict, head_of, is_stricter, judged
+from http_heads import REAL, changed, changed_body, chunked, pieces
+from http_judge import Heard, Verdict, body_of, head_of, is_stricter, judged, unclear_chunks
 from trio.testing import wait_all_tasks_blocked
 
 from lakeshore.server.http import HttpError, HttpServer, Limits, Request, Response, open_listeners
+from lakeshore.server.http.chunked import ChunkReader, MalformedChunks
 from lakeshore.server.http.head import END, HeadParser
 from lakeshore.server.http.messages import Head
 
@@ -116,6 +117,48 @@ def test_heads_that_differ_in_nothing_but_their_length_are_told_apart() -> None:
                 assert heard(*parse(other)) == judge, (name, digits)
             except HttpError:
                 assert judge is None, (name, digits)
+
+
+def _chunked(rng: random.Random) -> bytes:
+    parts = [rng.randbytes(rng.choice((1, 1, 2, 15, 16, 300))) for _ in range(rng.randrange(5))]
+    extension = rng.choice((b"", b"", b";a=b", b';x="\t\xe9;y"', b";", b" ", b"\t"))
+    trailers = rng.choice((b"", b"", b"A: b\r\n", b"Host: y\r\n", b"Y: z\t\r\nX:\r\n", b"A: b\r\n c\r\n"))
+    return chunked(*parts, extension=extension, trailers=trailers) + rng.choice((b"", b"GET / HTTP/1.1\r\n", b"\r\n"))
+
+
+def _read_chunks(parts: list[bytes]) -> tuple[bytes, bytes] | str:
+    reader, body = ChunkReader(), b""
+    try:
+        for number, part in enumerate(parts):
+            reader.feed(part)
+            while (piece := reader.next_piece()) is not None:
+                body += piece
+            if reader.ended:
+                return body, reader.rest + b"".join(parts[number + 1 :])
+    except MalformedChunks as error:
+        return str(error)
+    return "more"
+
+
+@pytest.mark.parametrize("share", range(SHARES))
+def test_a_chunked_body_means_what_h11_says_or_is_refused(share: int) -> None:
+    rng = random.Random(f"{SEED} chunks {share}")
+    outcomes: Counter[str] = Counter()
+    for number in range(HEADS // SHARES):
+        right = _chunked(rng)
+        raw = changed_body(right, rng) if number % 4 else right
+        ours, judge = _read_chunks(pieces(raw, rng)), body_of(raw)
+        what = (SEED, raw, ours, judge)
+        if isinstance(ours, tuple):
+            assert ours == judge, what
+        elif ours == "more":
+            assert judge is None, what
+        elif judge is not None:
+            assert unclear_chunks(raw), what
+        outcomes["the same" if isinstance(ours, tuple) else ours] += 1
+    print(SEED, outcomes)
+    assert outcomes["the same"] > HEADS // SHARES // 5, outcomes
+    assert outcomes["the same"] < HEADS // SHARES, outcomes
 
 
 class Ear:

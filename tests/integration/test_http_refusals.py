@@ -90,6 +90,26 @@ REFUSED = {
         413,
         "body too large",
     ),
+    "large chunk, told before it comes": (
+        head("POST / HTTP/1.1", "Host: x", "Transfer-Encoding: chunked") + b"3e9\r\n",
+        413,
+        "body too large",
+    ),
+    "huge chunk behind a small one": (
+        head("POST / HTTP/1.1", "Host: x", "Transfer-Encoding: chunked") + b"1\r\nx\r\nffffffffffffffff\r\nx",
+        413,
+        "body too large",
+    ),
+    "endless chunk size": (
+        head("POST / HTTP/1.1", "Host: x", "Transfer-Encoding: chunked") + b"0" * 5000,
+        400,
+        "malformed chunked body",
+    ),
+    "length in a trailer": (
+        head("POST / HTTP/1.1", "Host: x", "Transfer-Encoding: chunked") + b"0\r\nContent-Length: 3\r\n\r\n",
+        400,
+        "malformed chunked body",
+    ),
     "bad chunk size": (
         head("POST / HTTP/1.1", "Host: x", "Transfer-Encoding: chunked") + b"zz\r\n",
         400,

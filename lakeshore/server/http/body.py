@@ -1,16 +1,16 @@
-"""A request's body on its way in: by announced length, or chunked through h11. Bounded, read only when asked for."""
+"""A request's body on its way in: by announced length, or in chunks. Bounded, read only when asked for."""
 
 from __future__ import annotations
 
 from typing import Protocol
 
-import h11
 import trio
 
-from lakeshore.server.http.head import END
+from lakeshore.server.http.chunked import ChunkReader, MalformedChunks
 from lakeshore.server.http.messages import Head, HttpError
 
 _PIECES = 64  # chunks decoded in one go
+_PARTS = 1024  # put together then: millions of two-byte pieces would take twenty times their size
 
 
 class Source(Protocol):
@@ -31,15 +31,14 @@ class Source(Protocol):
 class Body:
     """One body. `complete` once its last byte was taken."""
 
-    __slots__ = ("_decoder", "_expects", "_pieces", "_source", "_tail", "_taken", "complete", "length", "remaining")
+    __slots__ = ("_chunks", "_expects", "_pieces", "_source", "_taken", "complete", "length", "remaining")
 
     def __init__(self, head: Head, length: int | None, source: Source) -> None:
         self._source = source
         self._expects = head.expects_continue
         self._taken = 0
-        self._tail = b""
         self._pieces = 0
-        self._decoder = head.decoder
+        self._chunks = ChunkReader() if length is None else None
         self.length = length
         self.remaining: int = length or 0
         """Bytes still to come of an announced length; 0 for a chunked body."""
@@ -48,31 +47,34 @@ class Body:
     @property
     def discardable(self) -> int | None:
         """How many bytes must be dropped to reach the next request; None when that cannot be known."""
-        return None if self._decoder is not None or self._expects else self.remaining
+        return None if self._chunks is not None or self._expects else self.remaining
 
     async def read(self, limit: int) -> bytes:
         """The rest of the body in one piece. HttpError 413 or 400; ClientGone."""
         if self.complete:
             return b""
         wanted = self.remaining
-        if self._decoder is None and len(self._source.buffered) >= wanted and self._taken + wanted <= limit:
+        if self._chunks is None and len(self._source.buffered) >= wanted and self._taken + wanted <= limit:
             buffered = self._source.buffered  # the usual small request: it all came with its head
             self._source.buffered = buffered[wanted:]
             self._taken += wanted
             self.remaining = 0
             self.complete = True
             return buffered[:wanted]
-        parts = []
+        whole, parts = bytearray(), []
         while chunk := await self.next_chunk(limit):
             parts.append(chunk)
-        return b"".join(parts)
+            if len(parts) == _PARTS:
+                whole += b"".join(parts)
+                parts.clear()
+        return bytes(whole) + b"".join(parts) if whole else b"".join(parts)
 
     async def next_chunk(self, limit: int) -> bytes:
         """The next piece as it arrived; b"" at the end. HttpError 413 or 400; ClientGone."""
         if self.complete:
             return b""
-        if self._decoder is not None:
-            return await self._next_decoded(self._decoder, limit)
+        if self._chunks is not None:
+            return await self._next_decoded(self._chunks, limit)
         if self._taken + self.remaining > limit:
             raise _too_large(limit)
         data = await self._take()
@@ -95,39 +97,27 @@ class Body:
             await source.send_continue()
         return await source.more()
 
-    async def _next_decoded(self, decoder: h11.Connection, limit: int) -> bytes:
+    async def _next_decoded(self, chunks: ChunkReader, limit: int) -> bytes:
         while True:
             try:
-                event = decoder.next_event()
-            except h11.RemoteProtocolError as error:
-                raise _malformed() from error
-            if event is h11.NEED_DATA:
-                data = await self._take()
-                self._tail = self._tail[-len(END) :] + data
-                decoder.receive_data(data)
-            elif type(event) is h11.Data:
-                self._taken += len(event.data)
-                if self._taken > limit:
-                    raise _too_large(limit)
+                piece = chunks.next_piece()
+            except MalformedChunks as error:
+                raise HttpError(400, "malformed chunked body", hint=str(error)) from error
+            if self._taken + len(piece or b"") + chunks.announced > limit:
+                raise _too_large(limit)  # as soon as a chunk says so, not when it has come
+            if piece is not None:
+                self._taken += len(piece)
                 self._pieces += 1
                 if self._pieces % _PIECES == 0:
                     await trio.lowlevel.checkpoint()  # a body of tiny chunks must not keep the loop to itself
-                return bytes(event.data)
-            else:
-                assert type(event) is h11.EndOfMessage
-                rest = decoder.trailing_data[0]
-                # h11 also takes a bare LF for the end of the trailers: another reader of these bytes may not
-                if not self._tail[: len(self._tail) - len(rest)].endswith(END):
-                    raise _malformed()
-                self._source.buffered = rest
-                self._decoder = None
+                return piece
+            if chunks.ended:
+                self._source.buffered = chunks.rest
+                self._chunks = None
                 self.complete = True
                 return b""
+            chunks.feed(await self._take())
 
 
 def _too_large(limit: int) -> HttpError:
     return HttpError(413, "request body too large", hint=f"send at most {limit} bytes", limit=limit)
-
-
-def _malformed() -> HttpError:
-    return HttpError(400, "malformed chunked body")

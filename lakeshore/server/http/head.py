@@ -73,10 +73,9 @@ class HeadParser:
         return head, head.content_length
 
     def _may_stand_for_others(self, head: Head, raw: bytes) -> bool:
-        """A decoder serves one body only; a second Content-Length, or 100-continue, makes the digits matter."""
+        """A second Content-Length, or 100-continue, makes the digits matter."""
         return (
-            head.decoder is None
-            and len(raw) + _LENGTH_DIGITS <= min(_KEPT_SIZE, self._limits.max_head)
+            len(raw) + _LENGTH_DIGITS <= min(_KEPT_SIZE, self._limits.max_head)
             and b"expect" not in head.headers
             and raw.lower().count(b"content-length") <= 1
         )
@@ -111,7 +110,6 @@ def parse_head(raw: bytes, limits: Limits) -> Head:
     head.method = event.method.decode("ascii")
     _read_framing(head, headers, modern=version == b"1.1")
     headers.pop(b"content-length", None)  # each request's own: it must not stay in a head that others share
-    head.decoder = decoder if head.content_length is None else None
     _read_target(head, event.target.decode("ascii"), headers.get(b"host"), limits)
     return head
 

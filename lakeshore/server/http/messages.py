@@ -15,7 +15,6 @@ from math import inf
 from typing import Any, Literal, Protocol
 from urllib.parse import parse_qsl
 
-import h11
 import trio
 
 from lakeshore.server.http.peer import uid_of_peer
@@ -95,14 +94,13 @@ class StreamResponse:
 class Head:
     """What a head says; shared between requests, so nobody changes it but its `memo`.
 
-    `content_length` is that of the request it was parsed from, and None for a chunked body, whose decoder is then
-    `decoder`. A request's own is `Request.content_length`: Content-Length is not among the `headers`.
+    `content_length` is that of the request it was parsed from, and None for a chunked body. A request's own is
+    `Request.content_length`: Content-Length is not among the `headers`.
     """
 
     __slots__ = (
         "close",
         "content_length",
-        "decoder",
         "expects_continue",
         "headers",
         "memo",
@@ -120,7 +118,6 @@ class Head:
     version: str
     headers: Mapping[bytes, bytes]
     content_length: int | None
-    decoder: h11.Connection | None
     expects_continue: bool
     close: bool
     memo: dict[Any, Any]
