@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 MAX_FRAMES = 4096
 MAX_BYTES = 8 * 1024 * 1024
-RUN_FRAMES = 2048
+RUN_FRAMES = 1024  # a server stores so many in a few milliseconds, during which others wait
 RUN_BYTES = 1024 * 1024
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -17,7 +17,7 @@ from ..wire.names import Ulids
 from .auth import Caller, Gate
 from .blobs import BlobStore
 from .dispatcher import Dispatcher
-from .http import ClientGone, HttpError
+from .http import HttpError
 from .http.server import HttpServer
 from .records import Records
 
@@ -61,7 +61,6 @@ class App:
     version: str
     ids: Ulids = field(default_factory=lambda: Ulids(_milliseconds, os.urandom))
     http: list[HttpServer] = field(default_factory=list)
-    _streams: set[trio.CancelScope] = field(default_factory=set)
 
     async def need_namespace(self, caller: Caller, *, creates: bool) -> None:
         """The caller's namespace exists from here on. HttpError 404; in open mode `creates` makes it."""
@@ -76,31 +75,6 @@ class App:
             field="namespace",
             hint=f'create it with the admin token: POST /v1/admin/namespaces {{"name": "{caller.ns}"}}',
         )
-
-    async def until_down(self, pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-        """The pieces of a live stream. It breaks off when the server goes down, so that its reader comes back."""
-        try:
-            while True:
-                with trio.CancelScope() as scope:
-                    self._streams.add(scope)
-                    try:
-                        piece = await anext(pieces, None)
-                    finally:
-                        self._streams.discard(scope)
-                if scope.cancelled_caught:
-                    raise ClientGone
-                if piece is None:
-                    return
-                yield piece
-        finally:
-            closing = getattr(pieces, "aclose", None)
-            if closing is not None:
-                await closing()
-
-    def break_streams(self) -> None:
-        """The server goes down."""
-        for scope in tuple(self._streams):
-            scope.cancel()
 
 
 def unpacked(data: bytes | None) -> Any:

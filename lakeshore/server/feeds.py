@@ -17,12 +17,16 @@ class Tap(Protocol):
     def look(self) -> None:
         """Something else has happened: look into the store."""
 
+    def break_off(self) -> None:
+        """The server goes down: end without an end, so that the reader comes back."""
+
 
 class Feeds:
     """Who follows what."""
 
     def __init__(self) -> None:
         self._taps: dict[str, list[Tap]] = {}
+        self._broken = False
 
     def __len__(self) -> int:
         return len(self._taps)
@@ -30,6 +34,8 @@ class Feeds:
     def on(self, name: str, tap: Tap) -> None:
         """Tell this tap, until `off`."""
         self._taps.setdefault(name, []).append(tap)
+        if self._broken:
+            tap.break_off()
 
     def off(self, name: str, tap: Tap) -> None:
         taps = self._taps.get(name, [])
@@ -47,3 +53,10 @@ class Feeds:
         """Something happened that is told without bytes."""
         for tap in self._taps.get(name, ()):
             tap.look()
+
+    def break_off(self) -> None:
+        """The server goes down: every stream breaks off, and each that comes yet."""
+        self._broken = True
+        for taps in self._taps.values():
+            for tap in taps:
+                tap.break_off()

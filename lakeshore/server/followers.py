@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
+from math import inf
 
 import trio
 
 from ..plane import frames, rows
 from ..plane.contract import TERMINAL, UnknownInvocation
 from .dispatcher import Dispatcher
+from .http import ClientGone
 
 HELD_BYTES = 4 * 1024 * 1024
 
@@ -36,7 +38,8 @@ class Follower:
         self._held_bytes = 0
         self._look = True  # whether the store may have what is not in `_held`
         self._silence_s = silence_s
-        self._rung = trio.Event()
+        self._task: trio.lowlevel.Task | None = None  # who waits
+        self._broken = False
 
     def take(self, first: int, last: int, data: bytes) -> None:
         if first == self._since + 1 and self._held_bytes + len(data) <= HELD_BYTES:
@@ -45,17 +48,24 @@ class Follower:
             self._since = last
         else:
             self._look = True
-        self._rung.set()
+        self._wake()
 
     def look(self) -> None:
         self._look = True
-        self._rung.set()
+        self._wake()
+
+    def break_off(self) -> None:
+        """End without an end: the server goes down, the reader is to come back."""
+        self._broken = True
+        self._wake()
 
     async def pieces(self) -> AsyncIterator[bytes]:
         """Frames as they are stored, several at a time when several are there. Ends after silence, too."""
         self._dispatcher.feeds.on(self._bell, self)
         try:
             while True:
+                if self._broken:
+                    raise ClientGone
                 if self._held:
                     yield self._taken()
                     continue
@@ -66,13 +76,32 @@ class Follower:
                     if ended:
                         return
                     continue
-                self._rung = trio.Event()
-                with trio.move_on_after(self._silence_s) as silence:
-                    await self._rung.wait()
-                if silence.cancelled_caught:
+                if not await self._rung():
                     return
         finally:
             self._dispatcher.feeds.off(self._bell, self)
+
+    async def _rung(self) -> bool:
+        """Wait for what comes; False when the silence was too long."""
+        if self._silence_s == inf:  # no scope for the usual case
+            await self._parked()
+            return True
+        with trio.move_on_after(self._silence_s) as silence:
+            await self._parked()
+        return not silence.cancelled_caught
+
+    async def _parked(self) -> None:
+        self._task = trio.lowlevel.current_task()
+        await trio.lowlevel.wait_task_rescheduled(self._abandon)
+
+    def _wake(self) -> None:
+        task, self._task = self._task, None
+        if task is not None:
+            trio.lowlevel.reschedule(task)
+
+    def _abandon(self, _raise_cancel: object) -> trio.lowlevel.Abort:
+        self._task = None  # at once: what rings before the task runs must not wake it a second time
+        return trio.lowlevel.Abort.SUCCEEDED
 
     def _taken(self) -> bytes:
         held = self._held
@@ -103,7 +132,7 @@ def open_frames(dispatcher: Dispatcher, ns: str, id_: str, since: int) -> Follow
         found = rows.channel_of(dispatcher.rows, ns, id_)
         return (None, True) if found is None else (found[0], found[1] in TERMINAL)
 
-    return Follower(dispatcher, f"frames/{id_}", channel, since, float("inf"))
+    return Follower(dispatcher, f"frames/{id_}", channel, since, inf)
 
 
 def open_topic(dispatcher: Dispatcher, ns: str, queue: str, name: str, since: int, silence_s: float) -> Follower:

@@ -199,7 +199,7 @@ async def _until_cancelled(app: App, http: HttpServer) -> None:
 
 
 async def _drain(app: App, http: HttpServer) -> None:
-    app.break_streams()
+    app.dispatcher.feeds.break_off()
     await http.drain(DRAIN_S)
 
 

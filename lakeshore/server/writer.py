@@ -36,6 +36,11 @@ class _Item:
         self.task: trio.lowlevel.Task | None = None
         self.answer: Any = None
 
+    def abandon(self, _raise_cancel: object) -> trio.lowlevel.Abort:
+        """The asker is cancelled; at once, for an answer before its task runs must not wake it a second time."""
+        self.task = None
+        return trio.lowlevel.Abort.SUCCEEDED
+
 
 class Writer:
     """Runs `verb(tx)` for whoever asks, in batches. `closing(threaded)` gives one last verb per batch."""
@@ -62,10 +67,7 @@ class Writer:
         self._pending.append(item)
         self._wake()
         item.task = trio.lowlevel.current_task()
-        try:
-            await trio.lowlevel.wait_task_rescheduled(lambda _: trio.lowlevel.Abort.SUCCEEDED)
-        finally:
-            item.task = None
+        await trio.lowlevel.wait_task_rescheduled(item.abandon)
         if isinstance(item.answer, Exception):
             raise item.answer
         return item.answer  # type: ignore[no-any-return]  # a batch is heterogeneous; this item holds a T
