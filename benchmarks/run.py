@@ -215,6 +215,17 @@ def local(run: Run, durability: str) -> None:
         run.children.end(*processes)
 
 
+def held(run: Run) -> None:
+    """Two thousand idle workers."""
+    row = Row("held", "ours.held", 2000, 0)
+    if run.wants(row):
+        with run.trying("held"):
+            url, server = stages.server_alone(run.children, "held")
+            given = Given(count=run.count(row), url=url, until_s=60, extra={"pid": server.pid})
+            run.results.add(OURS, run.figures(row.module, given))
+            run.children.end(server)
+
+
 def claims(run: Run) -> None:
     """A claim beside many terminal rows."""
     row = Row("claim", "ours.claim", 100_000, 0)
@@ -298,6 +309,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 local(run, "power")
                 local(run, "process")
                 claims(run)
+                held(run)
                 if with_peers:
                     peers(run)
                     about["versions"].update(machine.peer_versions(PEER_PYTHON))

@@ -14,13 +14,18 @@ START_S = 20.0
 
 def control_plane(children: Children, name: str = "state") -> tuple[str, list[subprocess.Popen[bytes]]]:
     """(url, processes): one server, two workers on the queue of the bodies."""
+    url, server = server_alone(children, name)
+    worker = [sys.executable, "-m", "dreamlake.lakeshore.daemon", "--queue", "bench", "--url", url]
+    return url, [server, *(children.start(worker, f"worker-{i}") for i in range(WORKERS))]
+
+
+def server_alone(children: Children, name: str) -> tuple[str, subprocess.Popen[bytes]]:
+    """(url, process): a server without workers."""
     ready = children.directory / f"{name}.url"
     command = [sys.executable, "-m", "lakeshore.server.serve", "--port", "0", "--ready-file", str(ready)]
     server = children.start([*command, "--state-dir", str(children.directory / name)], "server")
     children.until(ready.exists, server, "server", within_s=START_S)
-    url = ready.read_text("utf-8").strip()
-    worker = [sys.executable, "-m", "dreamlake.lakeshore.daemon", "--queue", "bench", "--url", url]
-    return url, [server, *(children.start(worker, f"worker-{i}") for i in range(WORKERS))]
+    return ready.read_text("utf-8").strip(), server
 
 
 def local_workers(children: Children, file: Path, durability: str) -> list[subprocess.Popen[bytes]]:
