@@ -40,6 +40,24 @@ def pss_mib(pids: Iterable[int]) -> float:
     return total / 1024
 
 
+def rss_mib(pids: Iterable[int]) -> float:
+    """Resident set size, all together, in MiB; what is shared is counted once for each."""
+    total = 0
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            total += int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    return total * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
+def count(pids: Iterable[int], what: str) -> int:
+    """Entries below /proc/<pid>/<what>, all together: `fd` are open files, `task` are threads."""
+    total = 0
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            total += len(os.listdir(f"/proc/{pid}/{what}"))
+    return total
+
+
 def cpu_s(pids: Iterable[int]) -> float:
     """Time on a processor so far, of all threads together; to the nanosecond where the kernel keeps it."""
     total = 0.0

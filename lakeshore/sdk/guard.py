@@ -129,7 +129,7 @@ class Guard:
 
     def _listen(self, process: subprocess.Popen[bytes]) -> None:
         assert process.stdout is not None
-        unpacker = msgpack.Unpacker()
+        unpacker = msgpack.Unpacker(read_size=65536)  # its buffer is of this size at least, and all of it gets touched
         with process.stdout as pipe:
             while data := os.read(pipe.fileno(), 65536):
                 unpacker.feed(data)

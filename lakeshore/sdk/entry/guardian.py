@@ -292,7 +292,7 @@ def main() -> int:
     """Read the plane and then what is held from stdin, until the worker ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C is the worker's; this process ends with it
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    unpacker = msgpack.Unpacker()
+    unpacker = msgpack.Unpacker(read_size=65536)  # its buffer is of this size at least, and all of it gets touched
     while True:
         data = os.read(0, 65536)
         if not data:
