@@ -4,11 +4,11 @@
     python benchmarks/soak.py --seconds 60       a shorter look
     python benchmarks/soak.py --json             one object: every slope, with its standard error
 
-First the server's page cache is filled, and the maximum rate is measured for some seconds; then calls come evenly at half
-of it. Each second it samples memory (PSS and RSS), open files and threads of the server, of each worker with its
-guardian, and of the producer; round trips and small requests as the producer sees them; and how long the machine itself
-takes for a fixed piece of work, so that a neighbour on the machine is not taken for a growth of ours. A minute or less
-shows warm-up more than anything.
+First the server's page cache is filled, and the maximum rate is measured for some seconds; then calls come evenly at
+half of it. Each second it samples memory (PSS and RSS), open files and threads of the server, of each worker with its
+guardian, and of the producer; round trips and small requests as the producer sees them; and how long the machine
+itself takes for a fixed piece of work, so that a neighbour on the machine is not taken for a growth of ours. A minute
+or less shows warm-up more than anything.
 
 The exit code is 1 when something grows: it is significant (harness/slopes.py says how that is decided: t > 3, still
 rising in the later half) *and* an hour of it would be more than

@@ -3,9 +3,9 @@
     python -m ours.paced '{"url": ..., "file": ..., "fill": 40000, "measure_s": 10, "for_s": 600,
         "share": 0.5}'
 
-First it fills the server's caches: `fill` calls are submitted on a queue that nobody serves, and cancelled. Of a hundred
-calls of the rest 96 are `add`, two stream a few frames, two are cancelled. Writes one JSON line to `file` each second:
-how many calls ended, their round trips from when each was due, and how long one small request took.
+First it fills the server's caches: `fill` calls are submitted on a queue that nobody serves, and cancelled. Of a
+hundred calls of the rest 96 are `add`, two stream a few frames, two are cancelled. Writes one JSON line to `file` each
+second: how many calls ended, their round trips from when each was due, and how long one small request took.
 """
 
 from __future__ import annotations

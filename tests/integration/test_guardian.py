@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import guarded_bodies as bodies
+import msgpack
 import pytest
 import served
 
@@ -212,3 +213,29 @@ def test_a_worker_that_ends_at_once_leaves_nothing_behind(q: SyncQueue, server: 
         assert b"Traceback" not in done.stderr
         assert q.result(inv_id)[0] == n
         assert row(q, inv_id)["attempt"] == 1
+
+
+@pytest.mark.inventory("K-12")
+def test_a_guardian_stays_as_small_as_it_was_however_much_it_is_told() -> None:
+    plane = {"url": "http://127.0.0.1:9", "token": None, "namespace": "default", "pid": os.getpid()}
+    nothing = {"begun": [], "ready": [], "batch": 0, "slate": None}
+    told = msgpack.packb({"session": "s", "worker": "w", "queue": "work", "n": 1, "lease_s": 60.0, **nothing})
+    guardian = subprocess.Popen(
+        [sys.executable, "-m", "lakeshore.sdk.entry.guardian"], env=served.environment(), stdin=subprocess.PIPE
+    )
+    try:
+        assert guardian.stdin is not None
+        guardian.stdin.write(msgpack.packb(plane))
+        sizes = []
+        for messages in (3000, 20_000):
+            for _ in range(messages):
+                guardian.stdin.write(told)
+            guardian.stdin.flush()
+            until(lambda: _idle(guardian.pid), "it never rests")
+            sizes.append(int(Path(f"/proc/{guardian.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE"))
+        assert sizes[1] - sizes[0] < 256 * 1024, sizes
+        guardian.stdin.close()
+        assert guardian.wait(PATIENCE_S) == 0
+    finally:
+        guardian.kill()
+        guardian.wait()
