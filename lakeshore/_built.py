@@ -6,9 +6,9 @@ is the same.
 
 from __future__ import annotations
 
-from importlib import import_module
-from importlib.util import find_spec
-from types import ModuleType
+TYPE_CHECKING = False  # `import dreamlake.lakeshore` pays for every module that is loaded here
+if TYPE_CHECKING:
+    from types import ModuleType
 
 # What works until the part exists.
 _NEAREST = {
@@ -20,6 +20,8 @@ _NEAREST = {
 
 def has(module: str) -> bool:
     """Whether this version has `module`."""
+    from importlib.util import find_spec  # wall: only who asks for a name pays for it
+
     try:
         return find_spec(module) is not None
     except ModuleNotFoundError:  # not even its package is there
@@ -43,6 +45,8 @@ def absent(name: str, module: str) -> type:
 
 def built(module: str) -> ModuleType:
     """Import `module`. Raises ImportError `not built yet: ...` when this version does not have it."""
+    from importlib import import_module  # wall: as above
+
     if not has(module):
         raise missing(module)
     return import_module(module)

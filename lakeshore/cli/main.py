@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
 
-from .exits import ExitCode
+TYPE_CHECKING = False  # `typing` costs more than what runs here
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_OK, _INTERRUPTED = 0, 130  # of `exits.ExitCode`, which is an enum: to make one costs as much as the overview
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -22,10 +25,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
     except BrokenPipeError:  # `| head` has seen enough
         _mute_stdout()
-        return ExitCode.OK
+        return _OK
     except KeyboardInterrupt:
         sys.stderr.write("\n")
-        return ExitCode.INTERRUPTED
+        return _INTERRUPTED
     return code
 
 
@@ -34,12 +37,12 @@ def _run(arguments: list[str]) -> int:
         from .table import overview  # wall: a command does not pay for the overview
 
         sys.stdout.write(overview() + "\n")
-        return ExitCode.OK
+        return _OK
     if arguments == ["--version"]:
         from lakeshore._version import __version__  # wall: as above
 
         sys.stdout.write(f"lakeshore {__version__}\n")
-        return ExitCode.OK
+        return _OK
     from .program import run  # wall: click costs more than all the rest
 
     return run(arguments)

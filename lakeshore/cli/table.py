@@ -1,23 +1,21 @@
 """The table of commands: every top-level name, where it is implemented, and what it says about itself.
 
-Read by the program's own `--help` without click, and by click to find a group. Tuples, not dataclasses: `dataclasses`
-alone would double the time of `lakeshore --help`.
+Read by the program's own `--help` without click, and by click to find a group. A plain class: `dataclasses` alone would
+double the time of `lakeshore --help`, and `typing` would add half of it.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
 
-
-class Entry(NamedTuple):
+class Entry:
     """One top-level command. `module` and `attribute` hold the click command; an empty `module` is not built yet, and
     `nearest` is what works until then.
     """
 
-    summary: str
-    module: str = ""
-    attribute: str = ""
-    nearest: str = ""
+    __slots__ = ("attribute", "module", "nearest", "summary")
+
+    def __init__(self, summary: str, module: str = "", attribute: str = "", nearest: str = "") -> None:
+        self.summary, self.module, self.attribute, self.nearest = summary, module, attribute, nearest
 
 
 START = "`lakeshore serve` starts a control plane"

@@ -83,6 +83,26 @@ def test_a_local_udf_call_loads_neither_httpx_nor_msgpack_nor_sqlite3() -> None:
     assert sorted(loaded & {"httpx", "msgpack", "sqlite3", "h11", "trio", "cloudpickle", "lakeshore.plane"}) == []
 
 
+@pytest.mark.inventory("P-058")
+@pytest.mark.parametrize(
+    "program",
+    ["import dreamlake.lakeshore", "from lakeshore.cli.main import main; main(['--help']); main(['--version'])"],
+)
+def test_the_import_and_the_overview_load_nothing_that_costs_more_than_they_do(program: str) -> None:
+    costly = {
+        "typing",
+        "enum",
+        "re",
+        "dataclasses",
+        "inspect",
+        "contextlib",
+        "functools",
+        "collections",
+        "importlib.util",
+    }
+    assert sorted((loaded_after(program) - loaded_after("pass")) & costly) == []
+
+
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_a_module_has_at_most_600_lines(path: Path) -> None:
     assert len(path.read_text(encoding="utf-8").splitlines()) <= 600
