@@ -34,7 +34,9 @@ COMMANDS: dict[str, Entry] = {
     "demo": Entry("Try it: a server, two workers and a real job, here and now", "lakeshore.cli.demo", "demo"),
     "serve": Entry("Run the control plane", "lakeshore.cli.serve", "serve"),
     "worker": Entry("Run workers on this machine", "lakeshore.cli.worker", "worker"),
-    "jobs": Entry("See, kill and retry invocations", "lakeshore.cli.jobs", "jobs"),
+    "jobs": Entry("See, kill, retry and prune invocations", "lakeshore.cli.jobs", "jobs"),
+    "backup": Entry("Copy a server's state while it runs", "lakeshore.cli.backup", "backup"),
+    "restore": Entry("Make a state directory of a backup", "lakeshore.cli.backup", "restore"),
 }
 
 NOT_BUILT: dict[str, Entry] = {

@@ -91,6 +91,24 @@ def try_lock(path: Path) -> Iterator[bool]:
         os.close(fd)
 
 
+@contextlib.contextmanager
+def files_lock(directory: Path, *, shared: bool = False) -> Iterator[bool]:
+    """Who copies files of a plane holds this `shared`, and waits for it; who deletes any takes it alone, and is told
+    False when somebody copies.
+    """
+    path = directory / "files.lock"
+    if not shared:
+        with try_lock(path) as mine:
+            yield mine
+        return
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH)
+        yield True
+    finally:
+        os.close(fd)
+
+
 def _after_fork() -> None:
     # A child that kept the descriptor would keep a dead parent's claims alive.
     for lock in list(_open_locks):

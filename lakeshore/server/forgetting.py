@@ -13,6 +13,7 @@ import trio
 
 from ..plane import retention
 from ..plane.blobs import Blobs
+from ..plane.locks import files_lock
 from ..plane.transaction import Transaction
 from .app import PageReader
 from .dispatcher import Dispatcher
@@ -45,9 +46,15 @@ async def in_slice(writer: Writer, verb: Callable[[Transaction], T]) -> T:
 
 
 def collect(blobs: Blobs, keys: Iterable[str], now: float) -> None:
-    """Delete the files of rows that are gone. A young one waits until the janitor looks for orphans."""
-    for key in keys:
-        blobs.collect(blobs.path(key), now - GRACE_S)
+    """Delete the files of rows that are gone. A young one, and all of them while somebody copies the plane, wait until
+    the janitor looks for orphans.
+    """
+    assert blobs.root is not None
+    keys = tuple(keys)
+    if keys:
+        with files_lock(blobs.root.parent) as mine:
+            for key in keys if mine else ():
+                blobs.collect(blobs.path(key), now - GRACE_S)
 
 
 async def prune(

@@ -5,7 +5,8 @@
 
 Rows leave a tombstone. Forgetting is cut into slices of a few milliseconds, and as long as a slice took the others have
 the writer to themselves. A segment or a payload is removed only when it is older than a grace period, so that nothing
-that is just being written is taken for garbage. What takes long to look up is looked up in a thread.
+that is just being written is taken for garbage, and none while a backup copies them. What takes long to look up is
+looked up in a thread.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from ..plane import retention
 from ..plane.contract import PlaneError
 from ..plane.frames import Rows
 from ..plane.journal import Journal
+from ..plane.locks import files_lock
 from ..plane.statements import SQL
 from ..plane.transaction import Transaction
 from .app import PageReader
@@ -136,9 +138,11 @@ class Janitor:
         if not old:
             return
         used = await self._reader.run(lambda rows: {number for (number,) in rows(SQL.segments_in_use, {})})
-        for number in old:
-            if number not in used:
-                journal.drop(number)
+        assert journal.directory is not None
+        with files_lock(journal.directory.parent) as mine:
+            for number in old if mine else ():
+                if number not in used:
+                    journal.drop(number)
 
     async def _drop_orphans(self, before: float) -> None:
         root = self._dispatcher.plane.blobs.root
@@ -154,13 +158,14 @@ class Janitor:
         blobs = self._dispatcher.plane.blobs
         assert blobs.root is not None
         some = list(itertools.islice(files, _FILES_AT_ONCE))
-        for path in some:
-            try:
-                is_old = path.stat().st_mtime < before
-            except FileNotFoundError:
-                continue
-            if is_old and not rows(SQL.blob_in_use, {"key": path.relative_to(blobs.root).as_posix()})[0][0]:
-                blobs.collect(path, before)
+        with files_lock(blobs.root.parent) as mine:
+            for path in some if mine else ():
+                try:
+                    is_old = path.stat().st_mtime < before
+                except FileNotFoundError:
+                    continue
+                if is_old and not rows(SQL.blob_in_use, {"key": path.relative_to(blobs.root).as_posix()})[0][0]:
+                    blobs.collect(path, before)
         return bool(some)
 
     def _bytes(self, rows: Rows) -> int:
