@@ -122,6 +122,7 @@ class _Check:
         self._endings()
         self._claims()
         self._told_frames()
+        self._told_values()
         for call in self.history.calls.values():
             if call.yields is not None and self._reads(call.id):
                 self._stream(call, call.yields)
@@ -305,6 +306,22 @@ class _Check:
             if kept is not None and kept.claim not in (None, said.claim):
                 seen = f"frame {said.seq} was acknowledged to claim {said.claim}, it is of claim {kept.claim}"
                 self._fault("altered frame", said.id, seen)
+
+    def _told_values(self) -> None:
+        told: dict[str, dict[int, set[str]]] = defaultdict(lambda: defaultdict(set))
+        for said in self.history.values:
+            if self.history.demands(said.t) and self._reads(said.id):
+                told[said.id][said.index].add(said.value)
+        for id_, by_index in told.items():
+            if (stored := self._stored(self.rows[id_])) is None:
+                continue
+            frames = [wire.Frame.from_bytes(stored[seq].data) for seq in sorted(stored)]
+            values = [digest(wire.pack(frame.body)) for frame in frames if not frame.kind.terminal]
+            for index, digests in sorted(by_index.items()):
+                if index >= len(values):
+                    self._fault("missing frame", id_, f"value {index} was read, {len(values)} are there")
+                elif digests != {values[index]}:
+                    self._fault("altered frame", id_, f"value {index} is not what was read")
 
     def _stream(self, call: Call, yields: tuple[str, ...]) -> None:
         """Executions one after another, each a prefix of the yields; of a success the last one whole, and one END."""

@@ -78,6 +78,16 @@ class Read:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Value:
+    """The value that a consumer was given as its `index`-th, from the beginning of the stream."""
+
+    id: str
+    t: float
+    index: int
+    value: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Began:
     """A body began. Who cannot tell the claim says None."""
 
@@ -143,6 +153,10 @@ class Log:
         """A stream gave this frame."""
         self._say("read", id, seq=seq, frame=digest(frame), terminal=peek(frame)[0].terminal)
 
+    def value(self, id: str, index: int, value: bytes) -> None:
+        """A stream that was read from its beginning gave this (packed) value."""
+        self._say("value", id, index=index, value=digest(value))
+
     def cancelling(self, id: str) -> None:
         """Before a cancel is sent."""
         self._say("cancelling", id)
@@ -186,6 +200,7 @@ class History:
     calls: dict[str, Call] = field(default_factory=dict)
     told: list[Told] = field(default_factory=list)
     reads: list[Read] = field(default_factory=list)
+    values: list[Value] = field(default_factory=list)
     began: dict[str, list[Began]] = field(default_factory=lambda: defaultdict(list))
     appended: list[Appended] = field(default_factory=list)
     settled: list[Settled] = field(default_factory=list)
@@ -224,6 +239,7 @@ class History:
             "submits": self.calls,
             "endings told": self.told,
             "frames read": self.reads,
+            "values read": self.values,
             "frames appended": self.appended,
             "endings acknowledged to a worker": self.settled,
             "cancels": self.cancelling,
@@ -247,6 +263,8 @@ class History:
             self.told.append(Told(id=id_, t=t, **said))
         elif what == "read":
             self.reads.append(Read(id=id_, t=t, **said))
+        elif what == "value":
+            self.values.append(Value(id=id_, t=t, **said))
         elif what == "began":
             self.began[id_].append(Began(id=id_, t=t, **said))
         elif what == "appended":

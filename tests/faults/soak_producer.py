@@ -15,9 +15,11 @@ from pathlib import Path
 import soak_bodies as bodies
 from history import Log
 
+from lakeshore import wire
 from lakeshore.sdk.errors import InvocationFailed, LakeshoreError, Timeout
 from lakeshore.sdk.functions import thunk
 from lakeshore.sdk.http_dispatch import HttpDispatch
+from lakeshore.sdk.queues import Queue
 
 THREADS = 4
 PATIENCE_S = 5.0
@@ -29,6 +31,7 @@ class Producer:
     def __init__(self, url: str, directory: str, name: str, seed: int) -> None:
         self.directory, self.name, self.seed = directory, name, seed
         self.plane = HttpDispatch(url, timeout=120.0)
+        self.queue = Queue(bodies.QUEUE, dispatch=self.plane)
         self.log = Log(directory, name)
         self._numbers = itertools.count()
 
@@ -102,12 +105,13 @@ class Producer:
         return inv
 
     async def _follow(self, inv: str, call: bodies.Drawn) -> None:
-        verbs = self.plane.aio
         try:
             if call.yields is not None:
-                async for seq, frame in verbs.journal_read(inv, since=-1, timeout=PATIENCE_S):
-                    self.log.read(inv, seq, frame)
-            self.log.told(inv, "succeeded", await verbs.result(inv, timeout=PATIENCE_S))
+                index = 0
+                async for value in self.queue.stream(inv, timeout=PATIENCE_S):
+                    self.log.value(inv, index, wire.pack(value))
+                    index += 1
+            self.log.told(inv, "succeeded", await self.plane.aio.result(inv, timeout=PATIENCE_S))
         except Timeout:
             pass
         except InvocationFailed as error:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 import time
 import traceback
@@ -74,6 +75,8 @@ def main() -> None:
                 else:
                     time.sleep(0.002)
         print(json.dumps(answer), flush=True)
+    for pid in set(pids.values()) - set(ended):  # who asked is gone: nothing outlives it
+        os.kill(pid, signal.SIGKILL)
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ from lakeshore import wire
 from lakeshore.plane.journal import Journal
 from lakeshore.sdk.dispatch import Dispatch
 from lakeshore.sdk.ids import new_id
+from lakeshore.sdk.queues import SyncQueue
 
 QUEUE, ME = "q", "hand"
 
@@ -118,6 +119,8 @@ def _stream(plane: Dispatch, log: Log, inv: str, name: str) -> None:
             log.settled(inv, job.claim, "succeeded", sent_at=sent_at)
     for seq, frame in plane.journal_read(inv):
         log.read(inv, seq, frame)
+    for index, value in enumerate(SyncQueue(QUEUE, dispatch=plane).stream(inv)):
+        log.value(inv, index, wire.pack(value))
 
 
 def _bad(plane: Dispatch, log: Log, inv: str, name: str) -> None:
@@ -241,6 +244,12 @@ DOCTORED: dict[str, tuple[str, str, Callable[[Scene], object]]] = {
         "missing frame",
         "stream",
         lambda s: s.log().read(s.ids["stream"], 9, wire.FrameWriter(9).end()),
+    ),
+    "a value read as another": ("altered frame", "stream", lambda s: s.log().value(s.ids["stream"], 3, wire.pack(3))),
+    "a value read that is not there": (
+        "missing frame",
+        "stream",
+        lambda s: s.log().value(s.ids["stream"], 5, wire.pack(3)),
     ),
     "a frame acknowledged to another claim": (
         "altered frame",

@@ -59,7 +59,7 @@ def said(directory: Path) -> int:
 def lacking(cast: Cast) -> list[str]:
     """What has not occurred yet: a soak without it shows nothing about it."""
     history = History.read(cast.directory)
-    kinds = ("calls", "told", "reads", "began", "appended", "settled", "cancelled", "retrying")
+    kinds = ("calls", "told", "reads", "values", "began", "appended", "settled", "cancelled", "retrying")
     unhurt = [f"a kill of {name}" for name in cast.names() if not cast.kills[name]]
     return [kind for kind in kinds if not getattr(history, kind)] + unhurt
 
