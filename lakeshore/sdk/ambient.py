@@ -6,9 +6,7 @@ starts see it too. Knows no plane by name and imports none.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from contextvars import ContextVar, Token
 from typing import Any
 
 _plane: ContextVar[Any] = ContextVar("lakeshore_plane", default=None)
@@ -27,11 +25,11 @@ def set_process_plane(plane: Any | None) -> None:
     _of_process = plane
 
 
-@contextmanager
-def plane_installed(plane: Any | None) -> Iterator[None]:
-    """`plane` is ambient inside the block."""
-    token = _plane.set(plane)
-    try:
-        yield
-    finally:
-        _plane.reset(token)
+def install_plane(plane: Any | None) -> Token[Any]:
+    """`plane` is ambient here until `uninstall_plane` takes the token."""
+    return _plane.set(plane)
+
+
+def uninstall_plane(token: Token[Any]) -> None:
+    """What was ambient before is so again."""
+    _plane.reset(token)

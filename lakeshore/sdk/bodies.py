@@ -68,6 +68,8 @@ def run_body(target: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[st
     """
     function = as_udf(target)
     outcome, context = start(function, args, kwargs)
+    if function.kind == "sync":
+        return outcome
     if function.kind == "async":
         import asyncio  # at its wall: a worker of plain bodies needs no event loop
 

@@ -69,6 +69,14 @@ class RunContext:
         child.writes = {}
         return child
 
+    def within(self, prefix: str, invocation_id: str) -> RunContext:
+        """A fork below `prefix`, for the body of an invocation."""
+        child = self.fork()
+        if prefix:
+            child.prefix = join(self.prefix, prefix)
+        child.invocation_id = invocation_id
+        return child
+
     def path(self, key: str) -> Path:
         """The local path of `key`. Raises KeyError_ when the key is absolute, empty or escapes the root."""
         return self.root / join(self.prefix, key)

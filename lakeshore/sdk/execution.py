@@ -16,24 +16,24 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from contextvars import Token
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from lakeshore import wire
 from lakeshore.wire.messages import MAX_PAYLOAD_BYTES
 
 from . import failures
-from .ambient import plane_installed
-from .bodies import as_udf, run_body, stepped
-from .context import RunContext, installed
+from .ambient import install_plane, uninstall_plane
+from .bodies import run_body, stepped
+from .context import RunContext, swap
 from .errors import TransportError, WorkerError
 from .functions import UDF
 from .interrupts import Interrupter, Interruption
 from .kinds import call_asyncgen, call_gen
 from .sources import Ending, FrameSink, Work
-from .transport import resolve
+from .transport import Resolver
 from .yields import Yields
 
 _SIGNALS = tuple(
@@ -47,23 +47,33 @@ _handler_of: Callable[[int], Any] = getattr(sys.modules.get("_signal"), "getsign
 _WHY = {"cancelled": "cancelled on request", "lost": "this worker lost its claim, and stopped the body"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Setup:
     """What a worker runs its jobs with. `root` is absolute; `plane` is where a body's own submits go."""
 
-    root: Path
-    registry: Mapping[str, Callable[..., Any]] | None = None
-    allow_pickled: bool = False
-    runtime_policy: str = "minor"
-    plane: Any = None
+    __slots__ = ("context", "plane", "resolve")
+
+    def __init__(
+        self,
+        *,
+        root: Path,
+        registry: Mapping[str, Callable[..., Any]] | None = None,
+        allow_pickled: bool = False,
+        runtime_policy: str = "minor",
+        plane: Any = None,
+    ) -> None:
+        self.context = RunContext(root=root)
+        self.plane = plane
+        self.resolve = Resolver(registry=registry, allow_pickled=allow_pickled, runtime_policy=runtime_policy)
 
 
 class _Refused(Exception):
     """The job's end is known before its body ran, or its value cannot travel: no attempt would end otherwise."""
 
 
-def execute(work: Work, sink: FrameSink, setup: Setup, interrupter: Interrupter) -> Ending:
-    """Run one job to its ending; raises nothing for what the job does. `interrupter.start` was called for it."""
+def execute(work: Work, sink: Callable[[Work], FrameSink], setup: Setup, interrupter: Interrupter) -> Ending:
+    """Run one job to its ending; raises nothing for what the job does. `interrupter.start` was called for it, `sink`
+    is asked for by a body that yields.
+    """
     pid = os.getpid()
     last_seq: int | None = None
 
@@ -76,8 +86,11 @@ def execute(work: Work, sink: FrameSink, setup: Setup, interrupter: Interrupter)
         return interrupted(work, early)
     try:
         try:
-            with _put_back():
+            before = _Surroundings.now()
+            try:
                 result = _result(work, sink, setup, interrupter, streamed)
+            finally:
+                before.put_back()
             ending = Ending(outcome="succeeded", result=result, last_seq=last_seq)
         except _Refused as refused:
             ending = _failed(refused.__cause__ or refused, retry=False, last_seq=last_seq)
@@ -115,27 +128,24 @@ def _failed(error: BaseException, *, retry: bool, last_seq: int | None) -> Endin
 
 
 def _result(
-    work: Work, sink: FrameSink, setup: Setup, interrupter: Interrupter, streamed: Callable[[int], None]
+    work: Work,
+    sink: Callable[[Work], FrameSink],
+    setup: Setup,
+    interrupter: Interrupter,
+    streamed: Callable[[int], None],
 ) -> bytes:
     try:
         envelope = _envelope(work)
-        function = as_udf(
-            resolve(
-                envelope.fn,
-                registry=setup.registry,
-                allow_pickled=setup.allow_pickled,
-                runtime_policy=setup.runtime_policy,
-            )
-        )
+        function = setup.resolve(envelope.fn)
         args, kwargs = envelope.unpack_args(), envelope.unpack_kwargs()
-        context = RunContext(root=setup.root, prefix=envelope.prefix, invocation_id=work.id)
+        context = setup.context.within(envelope.prefix, work.id)
     except Interruption:
         raise
     except BaseException as error:
         raise _Refused from error
-    with installed(context), plane_installed(setup.plane):
+    with _Ambient(context, setup.plane):
         if function.kind in ("gen", "asyncgen"):
-            packed = _stream(function, context.fork(), args, kwargs, work, sink, interrupter, streamed)
+            packed = _stream(function, context.fork(), args, kwargs, work, sink(work), interrupter, streamed)
         else:
             packed = _pack(run_body(function, args, kwargs), "result", function)
     if len(packed) > MAX_PAYLOAD_BYTES:
@@ -211,24 +221,47 @@ def _stream(
     return yields.packed(context.writes)
 
 
-@contextlib.contextmanager
-def _put_back() -> Iterator[None]:
-    """What a body changed in this process is as it was."""
-    directory = _where()
-    in_main = threading.current_thread() is threading.main_thread()
-    handlers = [_handler_of(number) for number in _SIGNALS] if in_main else []
-    policy = _policy()
-    try:
-        yield
-    finally:
-        if directory is not None and _where() != directory:
+class _Ambient:
+    """What a body finds around it: its run context, and the plane that its own calls go to."""
+
+    __slots__ = ("_context", "_plane", "_token")
+
+    def __init__(self, context: RunContext, plane: Any) -> None:
+        self._context: RunContext | None = context
+        self._plane = plane
+
+    def __enter__(self) -> None:
+        self._context = swap(self._context)
+        self._token: Token[Any] = install_plane(self._plane)
+
+    def __exit__(self, *_: object) -> None:
+        uninstall_plane(self._token)
+        swap(self._context)
+
+
+class _Surroundings(NamedTuple):
+    """What a body can change in this process and a next one would trip over."""
+
+    directory: str | None
+    handlers: tuple[Any, ...]
+    policy: Any
+
+    @classmethod
+    def now(cls) -> _Surroundings:
+        in_main = threading.get_ident() == threading.main_thread().ident
+        return cls(_where(), tuple(map(_handler_of, _SIGNALS)) if in_main else (), _policy())
+
+    def put_back(self) -> None:
+        """Make it as it was."""
+        if self.directory is not None and _where() != self.directory:
             with contextlib.suppress(OSError):
-                os.chdir(directory)
-        for number, handler in zip(_SIGNALS, handlers, strict=False):
-            if handler is not None and _handler_of(number) is not handler:
-                signal.signal(number, handler)
-        if _policy() is not policy:
-            sys.modules["asyncio"].set_event_loop_policy(policy)
+                os.chdir(self.directory)
+        if self.handlers and tuple(map(_handler_of, _SIGNALS)) != self.handlers:
+            for number, handler in zip(_SIGNALS, self.handlers, strict=True):
+                if handler is not None and _handler_of(number) is not handler:
+                    signal.signal(number, handler)
+        if _policy() is not self.policy:
+            sys.modules["asyncio"].set_event_loop_policy(self.policy)
 
 
 def _where() -> str | None:

@@ -4,9 +4,9 @@ The worker writes each list that it is given, and marks each body it begins; the
 They do so under a file lock, so that a job never begins after it was given back (K-9), and so that a guardian which
 goes to sleep is either woken by the next list or sees it. Reading takes no lock where a torn look does no harm.
 
-64 bytes, then two places for lists: batch, begun, since (monotonic ns, 0 when idle), revoked batch, told (monotonic ns),
-length and place of the list, whether the guardian sleeps. A list is whole before the head names it: whoever is
-killed in between leaves the one before.
+A head of 64 bytes, then two places for lists. The head: batch, begun, since (monotonic ns, 0 when idle), revoked
+batch, told (monotonic ns), length and place of the list, whether the guardian sleeps. A list is whole before the head
+names it: whoever is killed in between leaves the one before.
 """
 
 from __future__ import annotations
@@ -64,12 +64,15 @@ class Slate:
 
     def begin(self) -> bool:
         """The next job of the batch begins. False when it was revoked: then it must not."""
-        with _Locked(self._fd):
+        fcntl.lockf(self._fd, fcntl.LOCK_EX)
+        try:
             batch, begun, _since, revoked = _STATE.unpack_from(self._map)
             if revoked == batch:
                 return False
             _STATE.pack_into(self._map, 0, batch, begun + 1, time.monotonic_ns(), revoked)
             return True
+        finally:
+            fcntl.lockf(self._fd, fcntl.LOCK_UN)
 
     def idle(self) -> None:
         """The running job has ended."""

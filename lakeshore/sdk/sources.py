@@ -9,15 +9,16 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Protocol
+
+from lakeshore.wire.values import value
 
 from .errors import DispatchError
 
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Ending:
     """How one execution ended: a packed result, or an error map `{type, message, traceback?}`.
 

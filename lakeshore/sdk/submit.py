@@ -21,11 +21,14 @@ from lakeshore.sdk.context import current
 from lakeshore.sdk.functions import UDF, inner
 from lakeshore.sdk.ids import new_id
 from lakeshore.sdk.transport import describe, name_of
+from lakeshore.wire.values import value
 
 WAIT_S = 30.0
+_PLAIN = frozenset((int, float, str, bytes, bool, type(None), list, dict, tuple))
+_NO_KWARGS = wire.pack({})
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class CallOptions:
     """The underscore options of one call. None is "not given"; `submit` documents each."""
 
@@ -40,10 +43,10 @@ class CallOptions:
     retry_failed: bool = False
 
 
-OPTIONS = tuple(field.name for field in dataclasses.fields(CallOptions))
+OPTIONS = {f"_{name}": name for name in CallOptions.__annotations__}
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class _Prepared:
     """A call that is ready to leave."""
 
@@ -120,17 +123,17 @@ def envelope_of(
     value.
     """
     context = current()
-    for name, value in (*enumerate(args), *kwargs.items()):
-        if isinstance(value, Iterator | AsyncIterator | Coroutine):
+    for name, argument in (*enumerate(args), *kwargs.items()):
+        if type(argument) not in _PLAIN and isinstance(argument, Iterator | AsyncIterator | Coroutine):
             raise TypeError(
-                f"argument {name!r} of {name_of(fn)} is a {type(value).__name__}: it lives in this process and "
+                f"argument {name!r} of {name_of(fn)} is a {type(argument).__name__}: it lives in this process and "
                 "cannot travel; pass a list, or let the function read a stream by its invocation id"
             )
     return wire.Envelope(
         id=id or new_id(),
         fn=describe(fn, transport) if function is None else function,
         args=wire.pack(list(args)),
-        kwargs=wire.pack(dict(kwargs)),
+        kwargs=wire.pack(dict(kwargs)) if kwargs else _NO_KWARGS,
         prefix=context.prefix,
         key=key,
         cfg=dict(cfg or {}),
@@ -139,7 +142,7 @@ def envelope_of(
 
 
 def _prepare(udf: UDF[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Prepared:
-    options = CallOptions(**{name: kwargs.pop(f"_{name}") for name in OPTIONS if f"_{name}" in kwargs})
+    options = CallOptions(**{OPTIONS[name]: kwargs.pop(name) for name in tuple(kwargs) if name in OPTIONS})
     queue = options.queue or udf.queue
     if queue is None:
         raise TypeError(
@@ -179,9 +182,31 @@ def _signature(fn: Callable[..., Any]) -> inspect.Signature | None:
         return None  # builtins without one: the worker finds out
 
 
+@functools.lru_cache(maxsize=4096)
+def _by_position(fn: Callable[..., Any]) -> tuple[int, float]:
+    """The fewest and the most arguments that a call by position alone may have; (1, 0), no number, where it may not."""
+    signature = _signature(fn)
+    if signature is None:
+        return 1, 0
+    fewest, most = 0, 0.0
+    for parameter in signature.parameters.values():
+        needed = parameter.default is parameter.empty
+        if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
+            fewest, most = fewest + needed, most + 1
+        elif parameter.kind is parameter.VAR_POSITIONAL:
+            most = float("inf")
+        elif parameter.kind is parameter.KEYWORD_ONLY and needed:
+            return 1, 0
+    return fewest, most
+
+
 def _check_arguments(udf: UDF[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+    body = inner(udf)
     try:
-        signature = _signature(inner(udf))
+        fewest, most = _by_position(body)
+        if not kwargs and fewest <= len(args) <= most:
+            return
+        signature = _signature(body)
     except TypeError:  # an unhashable callable instance
         signature = None
     if signature is None:
@@ -193,13 +218,14 @@ def _check_arguments(udf: UDF[..., Any], args: tuple[Any, ...], kwargs: Mapping[
         for name in kwargs:
             if name in taken:
                 continue
-            if name in OPTIONS:
+            if f"_{name}" in OPTIONS:
                 raise TypeError(
                     f"{udf.__name__}() takes no argument {name!r}; the option of submit and remote is spelled _{name}"
                 ) from None
             if name.startswith("_"):
-                known = ", ".join(f"_{option}" for option in OPTIONS)
-                raise TypeError(f"{udf.__name__}() takes no argument {name!r}; the options are {known}") from None
+                raise TypeError(
+                    f"{udf.__name__}() takes no argument {name!r}; the options are {', '.join(OPTIONS)}"
+                ) from None
         raise TypeError(f"{udf.__name__}(): {error}") from None
 
 
@@ -209,7 +235,7 @@ def _run_config(options: CallOptions) -> dict[str, Any]:
         return config
     mode = built("lakeshore.config.dreamrc").resolve(options.mode)
     fields = dataclasses.asdict(mode) if dataclasses.is_dataclass(mode) and not isinstance(mode, type) else dict(mode)
-    return {**{name: value for name, value in fields.items() if value not in (None, {}, [])}, **config}
+    return {**{name: found for name, found in fields.items() if found not in (None, {}, [])}, **config}
 
 
 def _code(function: Mapping[str, Any], plane: Any) -> dict[str, Any]:

@@ -21,10 +21,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from lakeshore.sdk.errors import TransportError, WorkerError
-from lakeshore.sdk.functions import TRANSPORTS, UDF, file_stamp, inner, reference_of
+from lakeshore.sdk.functions import TRANSPORTS, UDF, file_stamp, inner, reference_of, walk
 
 INLINE_PICKLE_LIMIT = 32 * 1024
 POLICIES = ("strict", "minor", "off")
+MOST_PASSED = 1024
 
 _hashes: dict[int, tuple[Any, str | None]] = {}  # by id, with the function kept alive so that an id is not reused
 
@@ -251,6 +252,43 @@ def resolve(
         )
     _check_source(found, module, qualname, fn.get("src_hash"), runtime_policy)
     return found
+
+
+class Resolver:
+    """`resolve` for one worker, which is asked for the same few functions again and again.
+
+    A reference that has passed the gates passes them again for as long as its name leads to the same UDF.
+    """
+
+    __slots__ = ("_allow_pickled", "_passed", "_registry", "_runtime_policy")
+
+    def __init__(
+        self, *, registry: Mapping[str, Callable[..., Any]] | None, allow_pickled: bool, runtime_policy: str
+    ) -> None:
+        self._registry = registry
+        self._allow_pickled = allow_pickled
+        self._runtime_policy = runtime_policy
+        self._passed: dict[tuple[str, str, str], UDF[..., Any]] = {}
+
+    def __call__(self, fn: Mapping[str, Any]) -> UDF[..., Any]:
+        """The function that `Envelope.fn` names, as a UDF. Raises what `resolve` raises."""
+        module, qualname, stamp = fn.get("module"), fn.get("qualname"), fn.get("src_hash")
+        asked = None
+        if not self._registry and type(module) is str and type(qualname) is str and type(stamp) is str:
+            asked = (module, qualname, stamp)
+            passed = self._passed.get(asked)
+            if passed is not None and fn.get("kind") == "ref" and walk(module, qualname) is passed:
+                return passed
+        found = resolve(
+            fn, registry=self._registry, allow_pickled=self._allow_pickled, runtime_policy=self._runtime_policy
+        )
+        if not isinstance(found, UDF):
+            return UDF(found)
+        if asked is not None and fn.get("kind") == "ref":
+            if len(self._passed) >= MOST_PASSED:
+                self._passed.clear()
+            self._passed[asked] = found
+        return found
 
 
 def _import(module: str, qualname: str) -> Callable[..., Any]:

@@ -194,7 +194,7 @@ class Worker:
         last_resort = self._leave is not None and work.timeout_s is not None
         if last_resort:  # a thread that needs no interpreter: a body may keep it locked
             faulthandler.dump_traceback_later(float(work.timeout_s or 0.0) + 4 * interrupter.grace_s, exit=True, file=2)
-        ending = execute(work, source.sink(work), self._setup, interrupter)
+        ending = execute(work, source.sink, self._setup, interrupter)
         if last_resort:
             faulthandler.cancel_dump_traceback_later()
         if not self._canary.alive():

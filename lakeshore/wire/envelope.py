@@ -11,21 +11,23 @@ trip.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final
 
 from lakeshore.wire.codec import pack, unpack
 from lakeshore.wire.errors import EnvelopeError, WireError
+from lakeshore.wire.values import value
 
 WIRE_VERSION: Final = 1
 
 _REQUIRED: Final = ("id", "fn", "args", "kwargs")
 _NAMES: Final = ("v", "id", "fn", "args", "kwargs", "prefix", "key", "cfg", "parent")
+_PACKED: Final = "packed bytes (Envelope.build packs values)"
 _NO_ARGS: Final = pack([])
 _NO_KWARGS: Final = pack({})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Envelope:
     """One remote invocation. `Envelope.build` packs the arguments; the constructor takes them packed.
 
@@ -47,17 +49,19 @@ class Envelope:
         _check_version(self.v)
         if type(self.id) is not str or not self.id:
             raise _wrong("id", "a non-empty string", self.id)
-        if not isinstance(self.fn, Mapping) or type(self.fn.get("kind")) is not str:
+        if not _is_map(self.fn) or type(self.fn.get("kind")) is not str:
             raise _wrong("fn", 'a map with a "kind"', self.fn)
-        for name, packed in (("args", self.args), ("kwargs", self.kwargs)):
-            if type(packed) is not bytes:
-                raise _wrong(name, "packed bytes (Envelope.build packs values)", packed)
+        if type(self.args) is not bytes:
+            raise _wrong("args", _PACKED, self.args)
+        if type(self.kwargs) is not bytes:
+            raise _wrong("kwargs", _PACKED, self.kwargs)
         if type(self.prefix) is not str:
             raise _wrong("prefix", "a string", self.prefix)
-        for name, text in (("key", self.key), ("parent", self.parent)):
-            if text is not None and type(text) is not str:
-                raise _wrong(name, "a string or null", text)
-        if not isinstance(self.cfg, Mapping):
+        if self.key is not None and type(self.key) is not str:
+            raise _wrong("key", "a string or null", self.key)
+        if self.parent is not None and type(self.parent) is not str:
+            raise _wrong("parent", "a string or null", self.parent)
+        if not _is_map(self.cfg):
             raise _wrong("cfg", "a map", self.cfg)
 
     @classmethod
@@ -153,6 +157,10 @@ class Envelope:
             return unpack(data)
         except WireError as exc:
             raise EnvelopeError(f"Envelope.{name} cannot be read: {exc}", field=name) from exc
+
+
+def _is_map(value: Any) -> bool:
+    return type(value) is dict or isinstance(value, Mapping)
 
 
 def _check_version(v: Any) -> None:

@@ -68,7 +68,7 @@ def run_job(sink: Sink, interrupter: Interrupter, tmp_path: Path) -> Run:
         work = Claimed("inv", envelope if raw is None else raw, attempt, "q", 1, first_seq, timeout_s)
         options = {"root": tmp_path, "registry": {"body": body}, **setup}
         interrupter.start(timeout_s)
-        return execute(work, sink, Setup(**options), interrupter)
+        return execute(work, lambda _work: sink, Setup(**options), interrupter)
 
     return run_job
 
@@ -407,7 +407,9 @@ def _in_a_thread(body: Callable[[], Any], timeout_s: float) -> Ending:
         work = Claimed("inv", wire.Envelope.build(id="inv", fn=described).to_bytes(), 1, "q", 1, 0, timeout_s=timeout_s)
         with Interrupter() as interrupter:
             interrupter.start(timeout_s)
-            found.append(execute(work, Sink(), Setup(root=Path.cwd(), registry={"body": body}), interrupter))
+            found.append(
+                execute(work, lambda _work: Sink(), Setup(root=Path.cwd(), registry={"body": body}), interrupter)
+            )
 
     thread = threading.Thread(target=target)
     thread.start()

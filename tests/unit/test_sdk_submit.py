@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import inspect
 import threading
 import warnings
@@ -44,6 +45,36 @@ def anything(**kwargs: Any) -> Any:
 @dls.udf
 def unbound(x: int) -> int:
     return x
+
+
+SHAPES: list[Any] = [
+    lambda: 0,
+    lambda a: 0,
+    lambda a, b=1: 0,
+    lambda a, /, b, *, c=1: 0,
+    lambda a, *rest: 0,
+    lambda *, c: 0,
+    lambda a=1, *, c: 0,
+    lambda **kwargs: 0,
+    functools.partial(lambda a, b, c=1: 0, 1),
+    functools.partial(lambda a, b: 0, a=1),
+]
+
+
+@pytest.mark.parametrize("body", SHAPES, ids=lambda body: str(inspect.signature(body)))
+@pytest.mark.parametrize("count", range(4))
+@pytest.mark.parametrize("kwargs", [{}, {"b": 1}, {"c": 1}], ids=str)
+def test_a_call_is_refused_where_python_would_refuse_it(
+    plane: Dispatch, body: Any, count: int, kwargs: dict[str, Any]
+) -> None:
+    function = dls.udf(queue="gpu", transport="pickle")(body)
+    try:
+        inspect.signature(body).bind(*range(count), **kwargs)
+    except TypeError:
+        with pytest.raises(TypeError):
+            function.submit(*range(count), **kwargs, _dispatch=plane)
+    else:
+        assert function.submit(*range(count), **kwargs, _dispatch=plane)
 
 
 @pytest.fixture

@@ -23,7 +23,15 @@ import pytest
 import dreamlake.lakeshore as dls
 from lakeshore.sdk.bodies import run_body
 from lakeshore.sdk.errors import TransportError, WorkerError
-from lakeshore.sdk.transport import INLINE_PICKLE_LIMIT, check_runtime, describe, resolve, runtime_stamp, source_hash
+from lakeshore.sdk.transport import (
+    INLINE_PICKLE_LIMIT,
+    Resolver,
+    check_runtime,
+    describe,
+    resolve,
+    runtime_stamp,
+    source_hash,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 Write = Callable[[str], ModuleType]
@@ -267,6 +275,26 @@ def test_source_that_changed_under_a_running_worker_is_refused(write: Write, tmp
     sent = {"kind": "ref", "module": user.__name__, "qualname": "topk", "src_hash": newer}
     with pytest.raises(WorkerError, match="restart the worker"):
         resolve(sent)
+
+
+@pytest.mark.inventory("P-165", "P-418")
+def test_a_reference_that_passed_once_is_judged_again_when_its_name_leads_elsewhere(write: Write) -> None:
+    user = write(SOURCE)
+    sent = describe(user.topk)
+    resolver = Resolver(registry=None, allow_pickled=False, runtime_policy="minor")
+    assert resolver(sent) is resolver(sent) is user.topk
+    with pytest.raises(WorkerError, match="source differs"):
+        resolver({**sent, "src_hash": "sha256:0123456789abcdef"})
+    with pytest.raises(TransportError, match="unknown function kind"):
+        resolver({**sent, "kind": "other"})
+    with pytest.raises(WorkerError):
+        resolver({**sent, "src_hash": ["unhashable"]})
+    user.topk = user.Scene.title
+    with pytest.raises(WorkerError, match="source differs"):
+        resolver(sent)
+    user.topk = user.plain
+    with pytest.raises(TransportError, match="only UDFs by reference"):
+        resolver(sent)
 
 
 @pytest.mark.inventory("P-166", "K-36")
