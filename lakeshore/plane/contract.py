@@ -230,8 +230,30 @@ class Held:
 
 
 @value
+class Loss:
+    """Why a claim's worker is gone, as far as that is known; None is what is not.
+
+    `code` when its process exited, `signal` (a name) when it was killed, `oom` whether for want of memory (K-12).
+    `why` is said when neither is known.
+    """
+
+    why: str = "how its process ended is not known"
+    code: int | None = None
+    signal: str | None = None
+    oom: bool | None = None
+
+    def __str__(self) -> str:
+        if self.signal is not None:
+            return f"its process was killed by {self.signal}{' for want of memory' if self.oom else ''}"
+        return self.why if self.code is None else f"its process exited with code {self.code}"
+
+
+@value
 class Poll:
-    """One poll of a session: its number, what it holds, how bodies ended, and what it wishes for (K-8, K-28)."""
+    """One poll of a session: its number, what it holds, how bodies ended, and what it wishes for (K-8, K-28).
+
+    `loss` when the worker is dead: what had begun and is not listed any more was lost by that.
+    """
 
     ns: str
     worker: str
@@ -240,6 +262,7 @@ class Poll:
     held: Sequence[Held] = ()
     reports: Sequence[Report] = ()
     wish: Wish | None = None
+    loss: Loss | None = None
 
 
 @value

@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from . import claims, reports
-from .contract import Held, Poll, PollAnswer, Settled, Superseded
+from .contract import Held, Loss, Poll, PollAnswer, Settled, Superseded
 from .frames import Rows
 from .statements import SQL
 from .transaction import Transaction
+
+UNLISTED = Loss(why="it does not list the claim any more")
 
 
 def register(tx: Transaction, ns: str, worker: str, session: str, now: float, *, info: bytes | None = None) -> bool:
@@ -91,5 +93,5 @@ def _take_back(tx: Transaction, request: Poll, now: float, freed: list[str]) -> 
     values = {"ns": request.ns, "worker": request.worker, "session": request.session}
     for id_, claim, claim_n, queue in tx.all(SQL.running_of_session, values):
         unlisted = (id_, claim) not in listed and claim_n < request.n
-        if unlisted and reports.release(tx, request.ns, id_, claim, now) == "queued":
+        if unlisted and reports.release(tx, request.ns, id_, claim, now, loss=request.loss or UNLISTED) == "queued":
             freed.append(queue)

@@ -12,11 +12,12 @@ from typing import Any
 import msgpack
 
 from ..wire.frames import end_frame, error_frame
-from .contract import FREE_LOSSES, TERMINAL, Cancelled, Report, Settled, UnknownInvocation
+from .contract import FREE_LOSSES, TERMINAL, Cancelled, Loss, Report, Settled, UnknownInvocation
 from .frames import Rows, put
 from .statements import SQL
 from .transaction import Transaction, payload_values
 
+_UNKNOWN = Loss()
 CANCELLED = msgpack.packb({"type": "Cancelled", "message": "cancelled on request"})
 
 
@@ -93,7 +94,9 @@ def settle(tx: Transaction, report: Report, now: float) -> Settled:
     return Settled(id=report.id, claim=claim, result="ok", state=report.outcome, queue=row.queue)
 
 
-def release(tx: Transaction, ns: str, invocation_id: str, claim: int, now: float) -> str | None:
+def release(
+    tx: Transaction, ns: str, invocation_id: str, claim: int, now: float, *, loss: Loss = _UNKNOWN
+) -> str | None:
     """Take back a claim whose worker does not list it: free when unstarted, a loss when started (K-8).
 
     The row's new state, or None when the claim was not current.
@@ -102,7 +105,7 @@ def release(tx: Transaction, ns: str, invocation_id: str, claim: int, now: float
     if row is None or row.state != "running" or row.claim != claim:
         return None
     if row.started:
-        return lose(tx, ns, invocation_id, claim, now)
+        return lose(tx, ns, invocation_id, claim, now, loss=loss)
     if row.cancel_requested:
         _end(tx, row, "killed", row.attempt, CANCELLED, None, now, settled_as=None)
         return "killed"
@@ -110,7 +113,7 @@ def release(tx: Transaction, ns: str, invocation_id: str, claim: int, now: float
     return "queued"
 
 
-def lose(tx: Transaction, ns: str, invocation_id: str, claim: int, now: float, *, why: str = "") -> str | None:
+def lose(tx: Transaction, ns: str, invocation_id: str, claim: int, now: float, *, loss: Loss = _UNKNOWN) -> str | None:
     """The worker of this claim is gone. The row's new state, or None when the claim was not current.
 
     A loss before the body began costs no attempt, up to FREE_LOSSES times (K-6).
@@ -130,11 +133,13 @@ def lose(tx: Transaction, ns: str, invocation_id: str, claim: int, now: float, *
         return "queued"
     error = {
         "type": "WorkerLost",
-        "message": f"worker {row.worker} was lost{': ' + why if why else ''}; "
-        f"{attempt} of {row.max_attempts} attempts used",
+        "message": f"worker {row.worker} was lost: {loss}; {attempt} of {row.max_attempts} attempts used",
         "worker": row.worker,
         "last_seen": row.started_at,
         "attempts": attempt,
+        "code": loss.code,
+        "signal": loss.signal,
+        "oom": loss.oom,
     }
     _end(tx, row, "failed", attempt, msgpack.packb(error), None, now, settled_as=None, free=free)
     return "failed"

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import msgpack
 
 from ..plane import claims, frames, locks, reports, retries, rows, submits
-from ..plane.contract import TERMINAL, PlaneError, Report, Settled, Submission, Wish
+from ..plane.contract import TERMINAL, Loss, PlaneError, Report, Settled, Submission, Wish
 from ..plane.database import Durability
 from ..plane.statements import SQL
 from ..plane.transaction import Transaction
@@ -32,6 +32,7 @@ __all__ = ["Claimed", "Dispatch", "DispatchError"]
 
 T = TypeVar("T")
 FUNCTION = msgpack.packb({"module": "_native_wire", "qualname": "_native_wire.envelope", "version": "v1"})
+_GONE = Loss(why="its process is gone; how it ended is known to whoever started it")
 _INWARD = {shown: state for state, shown in LOCAL_NAMES.items()}
 
 
@@ -404,7 +405,7 @@ class Dispatch:
 
         def lose(tx: Transaction) -> str | None:
             row = reports.read_row(tx, ns, inv_id)
-            state = reports.lose(tx, ns, inv_id, claim, time.time())
+            state = reports.lose(tx, ns, inv_id, claim, time.time(), loss=_GONE)
             return row.queue if row is not None and state == "queued" else None
 
         queue = self._write(lose)

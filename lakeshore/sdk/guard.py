@@ -95,6 +95,7 @@ class Guard:
             process, self._process = self._process, None
         if process is not None and process.stdin is not None:
             with contextlib.suppress(BrokenPipeError):
+                process.stdin.write(msgpack.packb({"leave": True}))  # a child of a body's may hold the pipe open
                 process.stdin.close()
             process.wait(timeout=30)
 
@@ -114,15 +115,21 @@ class Guard:
     def _start(self) -> subprocess.Popen[bytes]:
         self._reads.clear()
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join([*python_path(), os.environ.get("PYTHONPATH", "")])}
-        process = subprocess.Popen(
-            [sys.executable, "-m", "lakeshore.sdk.entry.guardian"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env=environment,
-            start_new_session=True,
-        )
+        ours = _pidfd()  # from here, so that it is of this process even when that is gone before its guardian is up
+        try:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "lakeshore.sdk.entry.guardian"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                env=environment,
+                start_new_session=True,
+                pass_fds=() if ours < 0 else (ours,),
+            )
+        finally:
+            if ours >= 0:
+                os.close(ours)
         assert process.stdin is not None
-        process.stdin.write(msgpack.packb({**self._plane, "pid": os.getpid()}))
+        process.stdin.write(msgpack.packb({**self._plane, "pid": os.getpid(), "pidfd": ours}))
         process.stdin.flush()
         threading.Thread(target=self._listen, args=(process,), name="lakeshore-guard", daemon=True).start()
         return process
@@ -145,3 +152,14 @@ class Guard:
             session.drop(id_, claim, "lost")
         for id_, claim in message.get("cancel", ()):
             session.cancel(id_, claim)
+
+
+def _pidfd() -> int:
+    """A handle of this process, -1 where there is no such thing."""
+    opener = getattr(os, "pidfd_open", None)
+    if opener is None:
+        return -1
+    try:
+        return int(opener(os.getpid()))
+    except OSError:
+        return -1

@@ -22,6 +22,7 @@ from ..plane.contract import (
     Appended,
     Cancelled,
     Claimed,
+    Loss,
     PlaneError,
     Poll,
     PollAnswer,
@@ -198,6 +199,8 @@ class Dispatcher:
         request, now = parked.poll, trio.current_time()
         if not answer.fenced:
             self._registered(request.ns, request.worker, request.session, request.n)
+        if request.loss is not None and not request.held:
+            log.warning("worker %s is gone: %s; what it held goes back", request.worker, request.loss)
         for pair in request.held:
             self.leases.renew(pair.id, pair.claim, now)
         for report, settled in zip(request.reports, answer.settled, strict=True):
@@ -399,8 +402,10 @@ class Dispatcher:
             self.sessions.forget_idle(trio.current_time())
 
     async def _lose(self, ns: str, id_: str, claim: int) -> None:
+        loss = Loss(why=f"it was silent for {self.lease_s:g} s, a whole lease")
+
         def verb(tx: Transaction) -> str | None:
-            state = reports.lose(tx, ns, id_, claim, self._clock())
+            state = reports.lose(tx, ns, id_, claim, self._clock(), loss=loss)
             if state == "queued":
                 row = reports.read_row(tx, ns, id_)
                 assert row is not None

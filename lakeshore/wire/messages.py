@@ -140,6 +140,18 @@ class ErrorInfo:
     traceback: str | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessEnd:
+    """How a worker's process ended: `code` when it exited, `signal` (`SIGSEGV`) when it was killed, `oom` whether for
+    want of memory. None is what cannot be known; `why` is said then.
+    """
+
+    code: int | None = None
+    signal: str | None = None
+    oom: bool | None = None
+    why: str | None = None
+
+
 # ---- producer
 
 
@@ -332,7 +344,8 @@ class PollRequest:
 
     `queue` may end in `*` (a prefix). `timeout_s` in seconds, at most `POLL_TIMEOUT_S`. `capacity` is how many runs may
     come back, 0 (control only) to `MAX_PREFETCH`. `kind` and `temperature` order the claim where the queue's row names
-    no order (K-3). Without `session` this is a foreign peer's poll: no list, no acks, one claim.
+    no order (K-3). `ended` is sent by who speaks for a worker that is dead: what had begun is lost by that (K-12).
+    Without `session` this is a foreign peer's poll: no list, no acks, one claim.
     """
 
     worker_id: str
@@ -350,6 +363,7 @@ class PollRequest:
     temperature: float | None = None
     labels: dict[str, str] = field(default_factory=dict)
     draining: bool = False
+    ended: ProcessEnd | None = None
 
 
 @value

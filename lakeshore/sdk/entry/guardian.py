@@ -29,6 +29,7 @@ from lakeshore.net.target import parse_target
 
 from ..http_wire import POLL, Refusal, headers, pack, unpack
 from ..slate import LONG_S, Slate
+from .ending import Watched
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +40,9 @@ HOLD_S = 15.0
 CANCEL_PAUSE_S = 0.5
 LAST_NUMBER = 1 << 62
 LAST_WORDS_S = 5.0
+DYING_S = 0.5
+"""A process that dies closes its files before it has a status; one that lives on has lost them or replaced itself."""
+ROBBED = "its process lives on without the files that it works with: a body closed them, or it has started afresh"
 
 
 @dataclass(slots=True)
@@ -123,27 +127,40 @@ class Guardian:
         self._wards: dict[str, Ward] = {}
         self._poll = select.poll()
         self._poll.register(0, select.POLLIN | select.POLLHUP)
-        self._pidfd = _pidfd(self._pid)
+        self._pidfd = int(plane["pidfd"])
+        self._watched = Watched(self._pid, self._pidfd)
         if self._pidfd >= 0:
             self._poll.register(self._pidfd, select.POLLIN)
 
     def run(self, unpacker: msgpack.Unpacker) -> None:
-        while True:
-            ready = self._poll.poll(self._sleep_s(time.monotonic()) * 1000)
+        left = self._hear_all(unpacker)
+        while not left:
+            ready = {fd for fd, _event in self._poll.poll(self._sleep_s(time.monotonic()) * 1000)}
+            died = self._pidfd in ready or (self._pidfd < 0 and os.getppid() != self._pid)
+            # What it said before it died is heard first; a child of a body's may hold its end of the pipe open.
+            left = self._listen(unpacker) or died
             now = time.monotonic()
-            for fd, _event in ready:
-                data = b"" if fd == self._pidfd else os.read(0, 1 << 20)
-                if not data:
-                    self._last_words()
-                    return
-                unpacker.feed(data)
-                for message in unpacker:
-                    self._hear(message, now)
-            if self._pidfd < 0 and os.getppid() != self._pid:
-                self._last_words()
-                return
-            for ward in list(self._wards.values()):
+            for ward in list(self._wards.values()) if not left else ():
                 self._look_after(ward, now)
+        self._last_words()
+
+    def _listen(self, unpacker: msgpack.Unpacker) -> bool:
+        """Hear what stands in the pipe; whether that was the last of it."""
+        while select.select([0], [], [], 0)[0]:
+            data = os.read(0, 1 << 20)
+            if not data:
+                return True
+            unpacker.feed(data)
+            if self._hear_all(unpacker):
+                return True
+        return False
+
+    def _hear_all(self, unpacker: msgpack.Unpacker) -> bool:
+        for message in unpacker:
+            if message.get("leave"):
+                return True
+            self._hear(message, time.monotonic())
+        return False
 
     def _sleep_s(self, now: float) -> float:
         """How long until the next look. Above `LOOK_S`, whatever a worker tells wakes us earlier."""
@@ -187,6 +204,7 @@ class Guardian:
 
     def _stand_in(self, ward: Ward) -> None:
         """Poll for a busy worker until it speaks again."""
+        self._watched.look()
         waits = _patience(ward.lease_s)
         with BlockingConnection(self._target) as connection:
             while True:
@@ -227,7 +245,12 @@ class Guardian:
             time.sleep(CANCEL_PAUSE_S)  # the plane says it at each poll until the body has ended
 
     def _tell(
-        self, connection: BlockingConnection, ward: Ward, pairs: list[list[Any]], hold_s: float
+        self,
+        connection: BlockingConnection,
+        ward: Ward,
+        pairs: list[list[Any]],
+        hold_s: float,
+        ended: dict[str, Any] | None = None,
     ) -> dict[str, Any]:
         with self._lock:
             ward.n += 1
@@ -242,27 +265,44 @@ class Guardian:
             "n": n,
             "held": pairs,
             "capacity": 0,
+            "ended": ended,
         }
         answer = connection.request("POST", POLL, headers=self._headers, body=pack(body), timeout=hold_s + 10.0)
         return unpack(answer.status, answer.body, "renewing")
 
     def _last_words(self) -> None:
-        """The worker is gone: what had begun is marked so, then nothing is listed, so that everything goes back."""
+        """The worker is gone: what had begun is marked so, then nothing is listed, so that everything goes back.
+
+        So it is for a worker that held nothing: a child that a body left behind may keep its connection open, and the
+        poll that waits on it must not be given a job.
+        """
+        if not self._wards:
+            return
+        ended = self._how_it_ended()
         deadline = time.monotonic() + LAST_WORDS_S
         with BlockingConnection(self._target) as connection:
             for ward in self._wards.values():
                 ward.look()
-                if not (ward.begun or ward.ready):
-                    continue
                 started = [[id_, claim, True] for id_, claim in ward.started()]
                 ward.n = LAST_NUMBER  # above whatever the worker sent that we were not told of
                 for pairs in [started, []] if started else [[]]:
-                    self._insist(connection, ward, pairs, deadline)
+                    self._insist(connection, ward, pairs, deadline, ended)
 
-    def _insist(self, connection: BlockingConnection, ward: Ward, pairs: list[list[Any]], deadline: float) -> None:
+    def _how_it_ended(self) -> dict[str, Any]:
+        dead = self._pidfd < 0 or bool(select.select([self._pidfd], [], [], DYING_S)[0])
+        return {**self._watched.ended(), "why": None if dead else ROBBED}
+
+    def _insist(
+        self,
+        connection: BlockingConnection,
+        ward: Ward,
+        pairs: list[list[Any]],
+        deadline: float,
+        ended: dict[str, Any],
+    ) -> None:
         while time.monotonic() < deadline:
             try:
-                self._tell(connection, ward, pairs, 0.0)
+                self._tell(connection, ward, pairs, 0.0, ended)
             except NetError:
                 time.sleep(0.2)
             except Refusal as exc:
@@ -278,16 +318,6 @@ def _patience(lease_s: float) -> Iterator[float]:
     return full_jitter(random.random, base=min(0.1, cap), cap=cap)
 
 
-def _pidfd(pid: int) -> int:
-    opener = getattr(os, "pidfd_open", None)
-    if opener is None:
-        return -1
-    try:
-        return int(opener(pid))
-    except OSError:
-        return -1
-
-
 def main() -> int:
     """Read the plane and then what is held from stdin, until the worker ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C is the worker's; this process ends with it
@@ -300,8 +330,6 @@ def main() -> int:
         unpacker.feed(data)
         for plane in unpacker:
             guardian = Guardian(plane)
-            for message in unpacker:
-                guardian._hear(message, time.monotonic())
             guardian.run(unpacker)
             return 0
 

@@ -8,11 +8,12 @@ import json
 import random
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import msgpack
 
-from ...plane.contract import KINDS, Claimed, Held, Poll, PollAnswer, Report, Settled, Superseded, Wish
+from ...plane.contract import KINDS, Claimed, Held, Loss, Poll, PollAnswer, Report, Settled, Superseded, Wish
 from ...wire.errors import NameError_
 from ...wire.messages import (
     ACK_STATES,
@@ -23,6 +24,7 @@ from ...wire.messages import (
     AckItem,
     HelloRequest,
     PollRequest,
+    ProcessEnd,
 )
 from ...wire.names import check_invocation_id, check_subscription
 from ..app import App
@@ -138,9 +140,20 @@ async def poll(app: App, request: Request, caller: Caller) -> Response:
         held=[*(Held(id=id_, claim=claim, started=started) for id_, claim, started in asked.held), *acks.still_held()],
         reports=acks.reports,
         wish=_wish(app, caller.ns, asked),
+        loss=_loss(asked.ended),
     )
     done = await app.dispatcher.poll(wanted, timeout_s=0.0 if acks.refused else timeout_s, parker=request)
     return await _poll_answer(app, request, done, acks)
+
+
+def _loss(ended: ProcessEnd | None) -> Loss | None:
+    if ended is None:
+        return None
+    for name in ("signal", "why"):
+        if (said := getattr(ended, name)) is not None:
+            _check_name(f"ended.{name}", said)
+    told = Loss(code=ended.code, signal=ended.signal, oom=ended.oom)
+    return told if ended.why is None else replace(told, why=ended.why)
 
 
 async def _poll_foreign(
