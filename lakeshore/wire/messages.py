@@ -140,7 +140,7 @@ class ErrorInfo:
     traceback: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class ProcessEnd:
     """How a worker's process ended: `code` when it exited, `signal` (`SIGSEGV`) when it was killed, `oom` whether for
     want of memory. None is what cannot be known; `why` is said then.
