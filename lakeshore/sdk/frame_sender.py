@@ -7,6 +7,7 @@ and wakes nobody while the sending thread is busy.
 from __future__ import annotations
 
 import logging
+import queue
 import threading
 import time
 from collections import deque
@@ -36,7 +37,7 @@ class FrameSender:
         self._taken_bytes = 0  # and the sending one these
         self._first = 0  # the seq of the first in `_frames`
         self._changed = threading.Condition()  # for whoever waits for the sending thread
-        self._work_there = threading.Semaphore(0)
+        self._bell: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._asleep = False
         self._sending = False
         self._error: Exception | None = None
@@ -56,7 +57,7 @@ class FrameSender:
         # The sending thread says that it sleeps and looks once more before it does: one of the two sees the other.
         if self._asleep:
             self._asleep = False
-            self._work_there.release()
+            self._bell.put(None)
 
     def flush(self) -> None:
         """Return when everything is stored."""
@@ -70,7 +71,7 @@ class FrameSender:
             self._changed.wait_for(lambda: self._error is not None or self._is_idle(), wait_s)
             self._closed = True
             self._frames.clear()
-        self._work_there.release()
+        self._bell.put(None)
 
     def _is_full(self) -> bool:
         return len(self._frames) >= MAX_FRAMES or self._put_bytes - self._taken_bytes >= MAX_BYTES
@@ -116,7 +117,7 @@ class FrameSender:
             if self._frames or self._closed:
                 self._asleep = False
                 return
-            self._work_there.acquire()
+            self._bell.get()
 
     def _next_run(self) -> tuple[int, list[bytes]]:
         frames, first = self._frames, self._first

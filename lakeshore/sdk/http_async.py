@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from typing import Any, TypeVar
 
 from lakeshore import wire
@@ -103,14 +103,24 @@ class AsyncHttp:
         path = http_wire.path("v1", "producer", "queues", queue, "count", state=wanted)
         return int((await self.call("GET", path, None, f"counting {queue}"))["count"])
 
-    async def journal_values(
+    def journal_read(
+        self, inv_id: str, *, since: int = -1, timeout: float | None = 30.0
+    ) -> AsyncGenerator[tuple[int, bytes], None]:
+        """As `HttpDispatch.journal_read`, on one connection and no thread."""
+        return self._read_frames(inv_id, http_wire.Pieces(since), timeout)
+
+    def journal_values(
+        self, inv_id: str, reader: wire.ValueReader, *, timeout: float | None
+    ) -> AsyncGenerator[Any, None]:
+        """As `HttpDispatch.journal_values`, in the same way."""
+        return self._read_frames(inv_id, reader, timeout)
+
+    async def _read_frames(
         self,
         inv_id: str,
-        reader: wire.ValueReader,
-        *,
+        reader: Any,
         timeout: float | None,  # noqa: ASYNC109  # documented
-    ) -> AsyncIterator[Any]:
-        """As `HttpDispatch.journal_values`, on one connection and no thread."""
+    ) -> AsyncGenerator[Any, None]:
         what = f"invocation {inv_id}"
         deadline = _after(timeout)
         waits = patience()

@@ -10,7 +10,8 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
 from typing import Any, TypeVar
 
 from lakeshore.wire.frames import ValueReader
@@ -65,22 +66,34 @@ class ThreadedPlane:
             watcher.drop(inv_id, promise)
         return await in_thread(lambda: self._plane.result(inv_id, timeout=0))
 
+    async def journal_read(
+        self,
+        inv_id: str,
+        *,
+        since: int = -1,
+        timeout: float | None = 30.0,  # noqa: ASYNC109  # as the plane's own
+    ) -> AsyncGenerator[tuple[int, bytes], None]:
+        """The plane's own, in a thread."""
+        pieces = iter(self._plane.journal_read(inv_id, since=since, timeout=timeout))
+        puller = _Puller(pieces, f"stream-{inv_id[-6:]}")
+        try:
+            while (piece := await puller.next()) is not _DONE:
+                yield piece
+        finally:
+            puller.stop()
+
     async def journal_values(
         self,
         inv_id: str,
         reader: ValueReader,
         *,
         timeout: float | None,  # noqa: ASYNC109  # as the plane's own
-    ) -> AsyncIterator[Any]:
+    ) -> AsyncGenerator[Any, None]:
         """What the reader makes of the frames, as they come."""
-        pieces = iter(self._plane.journal_read(inv_id, since=reader.seq, timeout=timeout))
-        puller = _Puller(pieces, f"stream-{inv_id[-6:]}")
-        try:
-            while (piece := await puller.next()) is not _DONE:
-                for value in reader.feed(piece[1]):
+        async with aclosing(self.journal_read(inv_id, since=reader.seq, timeout=timeout)) as pieces:
+            async for _seq, data in pieces:
+                for value in reader.feed(data):
                     yield value
-        finally:
-            puller.stop()
 
 
 class _Puller:

@@ -83,24 +83,16 @@ def test_a_local_udf_call_loads_neither_httpx_nor_msgpack_nor_sqlite3() -> None:
     assert sorted(loaded & {"httpx", "msgpack", "sqlite3", "h11", "trio", "cloudpickle", "lakeshore.plane"}) == []
 
 
+COSTLY = {"typing", "enum", "re", "dataclasses", "inspect", "contextlib", "functools", "collections", "importlib.util"}
+
+
 @pytest.mark.inventory("P-058")
 @pytest.mark.parametrize(
     "program",
     ["import dreamlake.lakeshore", "from lakeshore.cli.main import main; main(['--help']); main(['--version'])"],
 )
 def test_the_import_and_the_overview_load_nothing_that_costs_more_than_they_do(program: str) -> None:
-    costly = {
-        "typing",
-        "enum",
-        "re",
-        "dataclasses",
-        "inspect",
-        "contextlib",
-        "functools",
-        "collections",
-        "importlib.util",
-    }
-    assert sorted((loaded_after(program) - loaded_after("pass")) & costly) == []
+    assert sorted((loaded_after(program) - loaded_after("pass")) & COSTLY) == []
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
