@@ -18,6 +18,8 @@ from .transaction import Transaction
 TOMBSTONE_S = 7 * 24 * 3600.0
 """A purged id is remembered at least so long."""
 FRAMES_AT_ONCE = 1000
+ROWS_AT_LEAST = 16
+"""In a slice, however busy the machine is."""
 TOMBSTONES_AT_ONCE = 500
 
 
@@ -44,17 +46,18 @@ class _Slice:
     def is_over(self) -> bool:
         return time.perf_counter() >= self._deadline
 
-    def row(self, seq: int, id_: str, ns: str, queue: str, state: str, hash_: bytes) -> None:
-        """Forget one ended row; of one with very many frames perhaps some of them only."""
+    def row(self, seq: int, id_: str, ns: str, queue: str, state: str, hash_: bytes) -> bool:
+        """Forget one ended row; of one with very many frames perhaps some of them only. False: the slice is over."""
         tx = self.tx
         if not self.frames(seq):
-            return
+            return False
         tx.change(SQL.bury, {"id": id_, "ns": ns, "hash": hash_, "now": self.now})
         for statement in (SQL.drop_args, SQL.drop_result):
             self.blobs += [key for (key,) in tx.all(statement, {"seq": seq}) if key is not None]
         tx.change(SQL.drop_row, {"seq": seq})
         tx.moved(ns, queue, state, None)
         self.rows += 1
+        return self.rows % ROWS_AT_LEAST != 0 or not self.is_over
 
     def frames(self, channel: int) -> bool:
         """Drop the frames of a channel; whether all are gone."""
@@ -78,8 +81,7 @@ def purge(tx: Transaction, *, before: float, now: float, limit: int = 500, budge
     more = tx.change(SQL.drop_old_tombstones, old) == TOMBSTONES_AT_ONCE
     expired = tx.all(SQL.expired_rows, {"before": before, "limit": limit})
     for row in expired:
-        part.row(*row)
-        if part.is_over:
+        if not part.row(*row):
             return part.done(more=True)
     return part.done(more=more or len(expired) == limit)
 
@@ -89,9 +91,7 @@ def purge_rows(tx: Transaction, seqs: Iterable[int], *, before: float, now: floa
     part = _Slice(tx, now, budget_s)
     for seq in seqs:
         row = tx.one(SQL.expired_row, {"seq": seq, "before": before})
-        if row is not None:
-            part.row(*row)
-        if part.is_over:
+        if row is not None and not part.row(*row):
             return part.done(more=True)
     return part.done(more=False)
 

@@ -39,7 +39,7 @@ EVERY_S = 600.0
 ORPHANS_EVERY_S = 6 * 3600.0
 WEEK_S = 7 * 24 * 3600.0
 """Nothing younger is forgotten to save bytes."""
-CHUNK_ROWS = 5000
+CHUNK_ROWS = 2000
 """Forgotten between two looks at how large the plane still is."""
 SPARE = 10
 """One page in so many may be free in the database file; the rest is given back."""

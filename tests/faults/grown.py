@@ -128,7 +128,7 @@ def _write_ends(conn: sqlite3.Connection, journal: Path, ended: int) -> None:
         parts.append(_HEAD.pack(len(data), crc, channel, 1, 0) + data)
         rows.append((channel, 0, 1, segment, offset, len(data), 1))
         offset += size
-        if offset >= SEGMENT_BYTES // 8 or channel == ended:
+        if offset >= SEGMENT_BYTES // 2048 or channel == ended:
             with os.fdopen(os.open(journal / f"{segment:010d}.frames", os.O_WRONLY | os.O_CREAT, 0o600), "wb") as file:
                 file.writelines(parts)
             conn.executemany("INSERT INTO frame VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
