@@ -53,14 +53,15 @@ def append(
     A final frame is the settling commit's to write (K-24): it is answered and not stored. Without `claim` the report is
     matched by worker. Raises UnknownInvocation, NotHeld, Gap.
     """
+    if claim is not None and seq is not None and not final:
+        missing = append_run(tx, ns, invocation_id, (data,), now, claim=claim, first=seq)
+        return Appended(seq=seq, duplicate=missing == 0)
     taker = _Taker(tx, ns, invocation_id, claim, worker)
     wanted = taker.last + 1 if seq is None else seq
     if taker.missing(wanted, 1) == 0:
         return Appended(seq=wanted, duplicate=True)
-    if final:
-        return Appended(seq=wanted)
-    taker.move(wanted, wanted, now)
-    put(tx, taker.channel, taker.claim, wanted, data, final=False)
+    if not final:
+        append_run(tx, ns, invocation_id, (data,), now, claim=taker.claim, first=wanted)
     return Appended(seq=wanted)
 
 
@@ -71,34 +72,37 @@ def append_run(
 
     All or none: raises what `append` raises for the first that is refused.
     """
-    taker = _Taker(tx, ns, invocation_id, claim, None)
-    missing = taker.missing(first, len(run))
-    if missing:
-        fresh = run[len(run) - missing :]
-        last = first + len(run) - 1
-        begin = last - missing + 1
-        taker.move(begin, last, now)
-        segment, offsets = tx.journal.append_run(taker.channel, claim, begin, fresh)
-        tx.insert_many(
-            SQL.put_frames,
-            zip(
-                repeat(taker.channel), range(begin, last + 1), repeat(claim), repeat(segment), offsets, map(len, fresh)
-            ),
-        )
+    missing = len(run)
+    last = first + missing - 1
+    step = {"ns": ns, "id": invocation_id, "claim": claim, "first": first, "last": last, "now": now}
+    row = tx.one(SQL.append_if_next, step)
+    if row is None:  # something of it is stored, or it is refused
+        missing = _Taker(tx, ns, invocation_id, claim, None).missing(first, missing)
+        if missing == 0:
+            return 0
+        first = last - missing + 1
+        row = tx.one(SQL.append_if_next, {**step, "first": first})
+        assert row is not None, "the row was read in this transaction"
+    channel, fresh = row[0], run[len(run) - missing :]
+    segment, offsets = tx.journal.append_run(channel, claim, first, fresh)
+    tx.insert_many(
+        SQL.put_frames,
+        zip(repeat(channel), range(first, last + 1), repeat(claim), repeat(segment), offsets, map(len, fresh)),
+    )
     return missing
 
 
 class _Taker:
     """One invocation as an append finds it."""
 
-    __slots__ = ("_claim", "_holder", "_id", "_state", "_tx", "_worker", "channel", "claim", "last")
+    __slots__ = ("_channel", "_claim", "_holder", "_id", "_state", "_tx", "_worker", "claim", "last")
 
     def __init__(self, tx: Transaction, ns: str, invocation_id: str, claim: int | None, worker: str | None) -> None:
         row = tx.one(SQL.row_for_report, {"id": invocation_id})
         if row is None or row[1] != ns:
             raise UnknownInvocation(f"no invocation {invocation_id} in namespace {ns!r}")
         self._tx, self._id = tx, invocation_id
-        self.channel, self._state, self._claim, self.last, self._holder = row[0], row[3], row[4], row[10], row[13]
+        self._channel, self._state, self._claim, self.last, self._holder = row[0], row[3], row[4], row[10], row[13]
         self._worker = worker if claim is None else None
         self.claim = self._claim if claim is None else claim
 
@@ -123,14 +127,8 @@ class _Taker:
             raise Gap(self._id, last + 1, first)
         return count
 
-    def move(self, first: int, last: int, now: float) -> None:
-        """The row's last frame is `last` now."""
-        values = {"channel": self.channel, "claim": self.claim, "first": first, "last": last, "now": now}
-        changed = self._tx.change(SQL.append_if_next, values)
-        assert changed == 1, "the row was read in this transaction"
-
     def _has(self, seq: int) -> bool:
-        stored = self._tx.one(SQL.frame_claim, {"channel": self.channel, "seq": seq})
+        stored = self._tx.one(SQL.frame_claim, {"channel": self._channel, "seq": seq})
         if stored is None:  # trimmed since it was stored
             return bool(self._state == "running" and self.claim == self._claim)
         return bool(stored[0] == self.claim)

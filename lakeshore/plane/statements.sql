@@ -238,7 +238,8 @@ UPDATE worker SET n = :n WHERE ns = :ns AND id = :id AND session = :session AND 
 -- name: append_if_next
 UPDATE invocation
 SET last_frame = :last, attempt = attempt + (started = 0), started_at = COALESCE(started_at, :now), started = 1
-WHERE seq = :channel AND state = 'running' AND claim = :claim AND last_frame = :first - 1
+WHERE id = :id AND ns = :ns AND state = 'running' AND claim = :claim AND last_frame = :first - 1
+RETURNING seq
 
 -- name: put_frame
 INSERT INTO frame (channel, seq, claim, segment, offset, length, final)

@@ -30,6 +30,8 @@ async def result_chunk(app: App, request: Request, caller: Caller) -> Response:
         return await _run(app, request, caller, structure(body, ChunkRun, encoding))
     if "chunks" not in body:
         chunk = _chunk(caller, structure(body, ChunkItem, encoding))
+        if chunk.claim is not None and chunk.seq is not None and not chunk.final:
+            return await _store(app, request, chunk.ns, chunk.id, chunk.claim, chunk.seq, [chunk.data])
         (done,) = await app.dispatcher.append_many([chunk])
         if isinstance(done, Exception):
             raise refusal_of(done)
@@ -66,11 +68,15 @@ async def _run(app: App, request: Request, caller: Caller, item: ChunkRun) -> Re
         raise bad_field("frames", "must be whole frames: msgpack arrays of 4, one after the other")
     if len(run) > _MOST_ITEMS:
         raise bad_field("frames", f"must be at most {_MOST_ITEMS} frames", status=413)
+    return await _store(app, request, caller.ns, item.invocation_id, item.claim, item.seq, run)
+
+
+async def _store(app: App, request: Request, ns: str, id_: str, claim: int, first: int, run: list[bytes]) -> Response:
     try:
-        missing = await app.dispatcher.append_run(caller.ns, item.invocation_id, item.claim, item.seq, run)
+        missing = await app.dispatcher.append_run(ns, id_, claim, first, run)
     except PlaneError as error:
         raise refusal_of(error) from error
-    return answer(request, _appended(Appended(seq=item.seq + len(run) - 1, duplicate=missing == 0)))
+    return answer(request, _appended(Appended(seq=first + len(run) - 1, duplicate=missing == 0)))
 
 
 def _chunk(caller: Caller, item: ChunkItem) -> Chunk:
