@@ -228,7 +228,7 @@ def held(run: Run) -> None:
 
 def claims(run: Run) -> None:
     """A claim beside many terminal rows."""
-    row = Row("claim", "ours.claim", 100_000, 0)
+    row = Row("claim", "ours.claim", 1_000_000, 0)
     if run.wants(row):
         with run.trying("claim"):
             given = Given(count=run.count(row), directory=str(run.children.directory), until_s=60)

@@ -53,7 +53,7 @@ LINES = (
     Line("lakeshore --help, ms", "help_ms", "", 60, NONE),
     Line("the same from the sources, ms", "help_source_ms", "", None, NONE),
     Line("import, whole process, ms", "import_ms", "import_ms", 25, NONE),
-    Line("claim with 100,000 terminal rows / empty", "claim_ratio", "", 1.2, NONE),
+    Line("claim with 1,000,000 terminal rows / empty", "claim_ratio", "", 1.2, NONE),
     Line("floor: fdatasync of 4 KiB, ms", "fsync_ms", "", None, NONE),
     Line("floor: SQLite commits/s, synchronous=FULL", "commit_s", "", None, NONE),
     Line("floor: loopback exchange, ms", "loopback_ms", "", None, NONE),

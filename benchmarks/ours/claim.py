@@ -4,6 +4,7 @@ question, not the disk.
 
 from __future__ import annotations
 
+import sqlite3
 import tempfile
 import time
 from pathlib import Path
@@ -15,7 +16,6 @@ from lakeshore.plane import claims, reports, submits
 from lakeshore.plane.contract import Claimed, Report, Submission, Wish
 from lakeshore.plane.plane import Plane
 
-BATCH = 1000
 CLAIMS = 300
 WISH = Wish(ns="default", queues=("q",), worker="w", start=True)
 _planes: list[Plane] = []
@@ -27,10 +27,37 @@ def prepare(given: Given) -> None:
     for name, rows in (("empty", 0), ("full", given.count)):
         (directory / name).mkdir()
         plane = Plane(str(directory / f"{name}.db"), files=directory / name, durability="none")
-        for first in range(0, rows, BATCH):
-            _submit(plane, [f"old-{i}" for i in range(first, first + BATCH)])
-            _settle(plane, [_claim_one(plane) for _ in range(BATCH)])
+        if rows:
+            _submit(plane, ["old"])
+            _settle(plane, [_claim_one(plane)])
+            _multiply(plane.conn, rows)
         _planes.append(plane)
+
+
+def _multiply(conn: sqlite3.Connection, rows: int) -> None:
+    """Copies of the one row there is, with random-looking ids; its indexes are built at the end, from sorted rows."""
+    indexes = conn.execute("SELECT name, sql FROM sqlite_master WHERE type = 'index' AND sql IS NOT NULL").fetchall()
+    columns = {
+        table: [row[1] for row in conn.execute(f"PRAGMA table_info({table})") if row[1] not in ("seq", "id")]
+        for table in ("invocation", "args", "result")
+    }
+    conn.execute("BEGIN")
+    for name, _text in indexes:
+        conn.execute(f"DROP INDEX {name}")
+    for table, names in columns.items():
+        named = ", ".join(names)
+        id_, as_ = ("id, ", "printf('%024x', k * 7919 % :rows * 104729), ") if table == "invocation" else ("", "")
+        conn.execute(
+            f"WITH RECURSIVE n (k) AS (SELECT 1 UNION ALL SELECT k + 1 FROM n WHERE k < :rows) "
+            f"INSERT INTO {table} (seq, {id_}{named}) SELECT 1 + k, {as_}{named} FROM n, {table} WHERE seq = 1",
+            {"rows": rows},
+        )
+    for _name, text in indexes:
+        conn.execute(text)
+    conn.execute("UPDATE tally SET n = n + ? WHERE state = 'succeeded'", (rows,))
+    conn.execute("COMMIT")
+    conn.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    must_be(conn.execute("SELECT COUNT(*) FROM invocation").fetchone()[0], rows + 1)
 
 
 def measure(given: Given) -> dict[str, float]:
