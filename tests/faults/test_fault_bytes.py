@@ -147,3 +147,34 @@ def test_slow_heads_and_bodies_are_let_go_and_nobody_waits_for_them(server: Serv
         for peer in peers:
             peer.close()
     assert server.get(f"/v1/producer/queues/{queue}/count").body == {"count": 0}
+
+
+def test_a_client_that_has_ended_its_own_side_still_gets_its_whole_answer(server: Served) -> None:
+    """Small and large ones, with and without a body; a poll that would be held is answered at once instead."""
+    presign = "/v1/namespaces/default/payloads/presign"
+    blob = b"\x5a" * 6_000_000
+    put = server.post(presign, {"op": "put", "size": len(blob), "jobId": new_id(), "kind": "args"}).body
+    got = {"op": "get", "key": put["key"]}
+    queue = f"q-{new_id()}"
+    poll = json.dumps({"worker_id": "w", "queue": queue, "session": "s", "n": 1, "timeout_s": 20}).encode()
+    head = "{} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n"
+
+    def said(line: str, body: bytes = b"") -> bytes:
+        with connect(server) as peer:
+            peer.sendall(head.format(line, len(body)).encode() + body)
+            peer.shutdown(socket.SHUT_WR)
+            return everything(peer)
+
+    assert said("GET /healthz").startswith(b"HTTP/1.1 200")
+    with connect(server) as peer:
+        peer.sendall(post(queue))
+        peer.shutdown(socket.SHUT_WR)
+        assert everything(peer).startswith(b"HTTP/1.1 200")
+    assert said(f"PUT {put['url']}", blob).startswith(b"HTTP/1.1 201")
+    answer = said(f"GET {server.post(presign, got).body['url']}")
+    assert answer.startswith(b"HTTP/1.1 200")
+    assert answer.endswith(b"\r\n\r\n" + blob)
+    began = time.monotonic()
+    assert said("POST /v1/daemon/poll", poll.replace(queue.encode(), b"empty")).startswith(b"HTTP/1.1 200")
+    assert time.monotonic() - began < HEAD_S
+    assert server.get(f"/v1/producer/queues/{queue}/count").body == {"count": 1}
