@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import logging
 import os
 import re
 import threading
@@ -20,9 +21,15 @@ from pathlib import Path
 from .contract import INLINE_BYTES, BlobRef, Payload, SyncFailed
 from .directories import KeptDirectories, sync_directory
 
+log = logging.getLogger(__name__)
+
 _PART = r"[A-Za-z0-9_-][A-Za-z0-9._-]*"
 _KEY = re.compile(rf"{_PART}(/{_PART})*")
 _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
+
+
+class BlobDamaged(OSError):
+    """A blob's file is not what was stored; it is never served."""
 
 
 class Blobs:
@@ -74,12 +81,18 @@ class Blobs:
         return BlobRef(key=key, size=size, sha256=digest.hexdigest())
 
     def get(self, payload: Payload) -> bytes:
-        """The bytes of a payload, wherever they are. Raises FileNotFoundError when the blob is gone."""
+        """The bytes of a payload, wherever they are. Raises FileNotFoundError when the blob is gone, BlobDamaged."""
         if isinstance(payload, bytes):
             return payload
         if self.root is None:
             return self._memory[payload.key]
-        return self.path(payload.key).read_bytes()
+        path = self.path(payload.key)
+        data = path.read_bytes()
+        if len(data) != payload.size or hashlib.sha256(data).hexdigest() != payload.sha256:
+            message = f"{path} is damaged: its {len(data)} bytes are not the {payload.size} that were stored"
+            log.error("%s", message)
+            raise BlobDamaged(message)
+        return data
 
     def drop(self, key: str) -> None:
         """Delete a blob, if it is there."""

@@ -11,6 +11,7 @@ from typing import Literal
 
 from .contract import UnfitPlane
 from .migrations import NewerSchema, migrate
+from .soundness import check_files, check_pages, damaged
 from .statements import SQL
 
 Durability = Literal["power", "process", "none"]
@@ -41,6 +42,8 @@ def connect(path: str, *, durability: Durability, shared: bool) -> sqlite3.Conne
         )
     if path != ":memory:":
         refuse_network_file_system(Path(path).parent)
+    if not shared and durability == "power":
+        check_files(path)
     try:
         conn = sqlite3.connect(
             path, isolation_level=None, check_same_thread=False, timeout=BUSY_S, cached_statements=256
@@ -55,6 +58,8 @@ def connect(path: str, *, durability: Durability, shared: bool) -> sqlite3.Conne
         conn.execute(f"PRAGMA wal_autocheckpoint = {0 if shared else 1000}")
         conn.execute(f"PRAGMA journal_size_limit = {WAL_BYTES}")
         conn.execute("PRAGMA cache_size = -16384")
+        if not shared:
+            check_pages(conn, path)
         migrate(conn, path, package=__package__, schema=SQL.schema, version=SCHEMA_VERSION)
     except NewerSchema as exc:
         conn.close()
@@ -62,9 +67,7 @@ def connect(path: str, *, durability: Durability, shared: bool) -> sqlite3.Conne
     except sqlite3.OperationalError as exc:
         raise UnfitPlane(_explain(path, exc)) from exc
     except sqlite3.DatabaseError as exc:
-        raise UnfitPlane(
-            f"{path} is not a readable Lakeshore database ({exc}); restore a backup or move it away"
-        ) from exc
+        raise UnfitPlane(damaged(path, str(exc))) from exc
     return conn
 
 
@@ -106,6 +109,8 @@ def _explain(path: str, exc: sqlite3.Error) -> str:
             f"cannot write {path} ({exc}): check that {directory} exists, is writable by you and is not mounted "
             "read-only, or name another place (LAKESHORE_HOME, or --state-dir for the server)"
         )
+    if "I/O error" in str(exc):
+        return damaged(path, str(exc))
     return f"cannot open {path}: {exc}"
 
 

@@ -1,7 +1,7 @@
 """Frame bytes in shared append-only segment files; the database only points into them (K-26).
 
 A record is `length u32 · crc32 u32 · channel i64 · claim u32 · seq i64 · bytes`. The crc covers all but itself and the
-length. What no index row points to is garbage: a batch that rolls back leaves some behind, which costs only space.
+length. What no index row points to is garbage; what a batch appended that rolls back is taken back.
 Each process appends to segments of its own, so nobody waits for a lock.
 """
 
@@ -95,6 +95,19 @@ class Journal:
         self._size = offset + len(records)
         self._dirty = True
         return offset
+
+    def mark(self) -> tuple[int, int]:
+        """Where the next record goes."""
+        return self._number, self._size
+
+    def rewind(self, mark: tuple[int, int]) -> None:
+        """What was appended since `mark` was rolled back: no index row will ever point there; give the space back."""
+        size = mark[1] if mark[0] == self._number else 0  # a segment begun since holds nothing else
+        if self._fd >= 0:
+            self._size = size
+            with contextlib.suppress(OSError):  # then it is written over
+                if os.fstat(self._fd).st_size > size:
+                    os.ftruncate(self._fd, size)
 
     def sync(self) -> None:
         """Make what was appended durable. Raises SyncFailed: after that nothing may be acknowledged."""

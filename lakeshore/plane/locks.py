@@ -57,6 +57,12 @@ def sweep(directory: Path) -> None:
         is_dead(directory, path.name.removesuffix(_SUFFIX))
 
 
+def anybody(directory: Path) -> bool:
+    """Whether any holder is alive."""
+    sweep(directory)
+    return any(directory.glob(f"*{_SUFFIX}"))
+
+
 def is_dead(directory: Path, holder_id: str) -> bool:
     """Whether nobody holds this lock any more."""
     path = directory / f"{holder_id}{_SUFFIX}"

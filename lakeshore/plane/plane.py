@@ -26,6 +26,8 @@ from .transaction import Transaction
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+_NO_SPACE_FOR_INDEX = 10 | 19 << 8
+"""SQLITE_IOERR_SHMSIZE: SQLite's way to say that the -shm file could not grow. Nothing was written, no sync failed."""
 Verb = Callable[[Transaction], Any]
 
 
@@ -103,6 +105,7 @@ class Plane:
     def _commit(self, verbs: Sequence[Verb]) -> list[Any]:
         conn = self.conn
         tx = Transaction(conn, self.journal, self.blobs)
+        written = self.journal.mark()
         conn.execute("BEGIN IMMEDIATE")
         try:
             results: list[Any] = []
@@ -117,26 +120,35 @@ class Plane:
             conn.execute("COMMIT")
             self.commit_s = time.perf_counter() - before
         except sqlite3.OperationalError as exc:
-            _roll_back(conn)
+            self._roll_back()
+            if exc.sqlite_errorcode == _NO_SPACE_FOR_INDEX:
+                self.journal.rewind(written)
+                raise sqlite3.OperationalError(f"disk full: the index of the WAL cannot grow ({exc})") from exc
             if "disk I/O error" in str(exc):
                 raise SyncFailed(f"the disk under {self.path} failed: {exc}") from exc
+            self.journal.rewind(written)
             raise
         except BaseException:
-            _roll_back(conn)
+            if self._roll_back():  # an interrupt may come when it has been committed
+                self.journal.rewind(written)
             raise
         return results
 
-
-def _roll_back(conn: sqlite3.Connection) -> None:
-    if conn.in_transaction:  # SQLITE_FULL and its like roll back by themselves
-        conn.execute("ROLLBACK")
+    def _roll_back(self) -> bool:
+        """False when no transaction was open: SQLITE_FULL and its like roll back by themselves."""
+        if not self.conn.in_transaction:
+            return False
+        self.conn.execute("ROLLBACK")
+        return True
 
 
 def failure_of(exc: sqlite3.Error | OSError) -> PlaneFailed:
     """What went wrong below the plane, in words that say what to do."""
     text = str(exc)
-    if "full" in text or "No space left" in text:
-        failed: PlaneFailed = PlaneFull(f"no space left for the plane ({text}); free some, then try again")
+    if "malformed" in text or "not a database" in text:
+        failed: PlaneFailed = PlaneFailed(f"the plane's database is damaged ({text}); stop, and restore a backup")
+    elif "full" in text or "No space left" in text:
+        failed = PlaneFull(f"no space left for the plane ({text}); free some, then try again")
     elif "locked" in text or "busy" in text:
         failed = PlaneFailed("another process has held the plane's lock for 30 s; look for a stuck writer")
     else:

@@ -156,15 +156,21 @@ class Dispatch:
         self._bury_the_dead()
         if not self._rows(SQL.next_oldest, {"ns": self.ns, "queue": queue, "limit": 1}) and not queue.endswith("*"):
             return None
-        found = self._write(lambda tx: claims.claim(tx, wish, time.time()))
-        if not found:
-            return None
-        claimed = found[0]
-        self._handed.setdefault((claimed.id, worker_id), set()).add(claimed.claim)
+        while True:
+            found = self._write(lambda tx: claims.claim(tx, wish, time.time()))
+            if not found:
+                return None
+            claimed = found[0]
+            self._handed.setdefault((claimed.id, worker_id), set()).add(claimed.claim)
+            try:
+                envelope = state.fetch(claimed.args, f"the arguments of {claimed.id}")
+                break
+            except DispatchError as exc:  # its arguments cannot be had: that is this job's failure, not the worker's
+                self.nack(claimed.id, worker_id, error=exc, retry=False, claim=claimed.claim)
         config = msgpack.unpackb(claimed.run_config, strict_map_key=False)
         return Claimed(
             id=claimed.id,
-            envelope=state.fetch(claimed.args, f"the arguments of {claimed.id}"),
+            envelope=envelope,
             attempt=claimed.attempt,
             queue=claimed.queue,
             claim=claimed.claim,

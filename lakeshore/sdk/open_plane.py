@@ -11,6 +11,7 @@ from ..plane.contract import Payload, PlaneError
 from ..plane.database import Durability
 from ..plane.directories import make_directories
 from ..plane.plane import Plane, failure_of
+from ..plane.soundness import check_files
 from .combiner import Combiner
 from .errors import DispatchError
 from .ids import new_id
@@ -39,6 +40,8 @@ class OpenPlane:
                 ) from exc
             try:
                 database = str(directory.with_name(Path(path).name))
+                if durability == "power" and not locks.anybody(directory / "workers"):
+                    check_files(database)  # whoever had it open last did not close it
                 self.plane = Plane(database, files=directory, durability=durability, shared=True)
             except PlaneError as exc:
                 raise DispatchError(str(exc)) from exc

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import trio
 
+from ..plane.blobs import BlobDamaged
 from ..plane.contract import BlobRef, Ended, Payload
 from ..wire.messages import INLINE_THRESHOLD_BYTES
 from .app import App, unpacked
@@ -33,8 +34,8 @@ class Outgoing:
         if payload.size <= INLINE_THRESHOLD_BYTES and payload.size <= self._left:
             try:
                 into[inline] = await trio.to_thread.run_sync(self._app.blobs.blobs.get, payload)
-            except FileNotFoundError:
-                pass  # the reference says so to whoever fetches it
+            except (FileNotFoundError, BlobDamaged):
+                pass  # whoever fetches the reference finds that out
             else:
                 self._left -= payload.size
                 return

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+
 from ..plane.contract import (
     Conflict,
     Gap,
@@ -16,6 +18,7 @@ from ..plane.contract import (
     Superseded,
     UnknownInvocation,
 )
+from ..plane.plane import failure_of
 from ..wire.errors import NameError_
 from .http import HttpError
 
@@ -58,6 +61,8 @@ def refusal_of(error: Exception) -> HttpError:
             return HttpError(409, str(error))
         case PlaneFull():
             return HttpError(507, str(error), hint=FULL_HINT)
+        case sqlite3.Error():
+            return refusal_of(failure_of(error))
         case PlaneError():
             return HttpError(503, str(error), hint="the server's log has the details; the request may be tried again")
     raise error

@@ -12,6 +12,7 @@ import argparse
 import logging
 import os
 import signal
+import sqlite3
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,7 +26,7 @@ import trio
 from .. import _version
 from ..plane.contract import PlaneError
 from ..plane.database import Durability
-from ..plane.plane import Plane
+from ..plane.plane import Plane, failure_of
 from . import render
 from .app import App, PageReader
 from .auth import Gate, is_loopback_name
@@ -274,11 +275,14 @@ def _explained() -> Iterator[None]:
         yield
     except (StateError, RecordsError, ListenError, TlsError, PlaneError) as error:
         raise ServeError(str(error)) from error
+    except sqlite3.Error as error:
+        raise ServeError(str(failure_of(error))) from error
     except BaseExceptionGroup as group:
-        failed, rest = group.split((PlaneError, OSError))
+        failed, rest = group.split((PlaneError, OSError, sqlite3.Error))
         if failed is None or rest is not None:
             raise
-        raise ServeError(f"stopped: {_first(failed)}") from group
+        cause = _first(failed)
+        raise ServeError(f"stopped: {failure_of(cause) if isinstance(cause, sqlite3.Error) else cause}") from group
 
 
 def _first(error: BaseException) -> BaseException:

@@ -37,7 +37,7 @@ def fold_often() -> None:
 
     def connect_so(path: str, **how: Any) -> sqlite3.Connection:
         conn = connect(path, **how)
-        conn.execute("PRAGMA wal_autocheckpoint = 150")
+        conn.execute("PRAGMA wal_autocheckpoint = 60")
         return conn
 
     plane.connect = connect_so

@@ -14,7 +14,6 @@ import re
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -23,6 +22,7 @@ from pathlib import Path
 
 import pytest
 import served
+from disks import fast_directory
 from power_check import Broken, Reopened
 from power_disk import Disk, Keep, drawn, everything, instants, nothing, wipe
 from power_load import Client, Kept, Promise
@@ -41,10 +41,9 @@ _LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
 
 @pytest.fixture
 def work(tmp_path: Path) -> Iterator[Path]:
-    """Where cuts are opened: in memory where there is such a place, for nothing of it need survive."""
-    memory = Path("/dev/shm")
-    with tempfile.TemporaryDirectory(dir=memory if os.access(memory, os.W_OK) else tmp_path) as name:
-        yield Path(name)
+    """Where cuts are opened."""
+    with fast_directory(tmp_path) as directory:
+        yield directory
 
 
 # --- the run that is recorded

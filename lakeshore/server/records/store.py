@@ -23,8 +23,10 @@ from typing import Any, Final, Literal
 
 import trio
 
+from ...plane.contract import UnfitPlane
 from ...plane.migrations import NewerSchema, migrate
 from ...plane.plane import failure_of
+from ...plane.soundness import check_files, check_pages
 from ...wire.names import Ulids
 from .statements import SQL
 
@@ -323,12 +325,16 @@ def _split(lanes: str) -> tuple[str, ...]:
 
 def _open(path: Path) -> sqlite3.Connection:
     try:
+        check_files(str(path))
         conn = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=10.0)
         path.chmod(0o600)
         conn.execute("PRAGMA journal_mode = WAL")
         conn.execute("PRAGMA synchronous = FULL")
         conn.execute("PRAGMA fullfsync = 1")
         migrate(conn, str(path), package=__package__, schema=SQL.schema, version=SCHEMA_VERSION)
+        check_pages(conn, str(path))
+    except UnfitPlane as error:
+        raise RecordsError(str(error)) from error
     except NewerSchema as error:
         conn.close()
         raise RecordsError(str(error)) from error

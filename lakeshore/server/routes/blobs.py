@@ -5,6 +5,7 @@ What comes out is never a page of ours: an attachment, not sniffed, in a sandbox
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 from collections.abc import AsyncIterator
@@ -17,6 +18,8 @@ from ...wire.messages import MAX_PAYLOAD_BYTES, OCTETS
 from ..app import App
 from ..http import HttpError, Request, Response, StreamResponse
 from ..render import answer
+
+log = logging.getLogger(__name__)
 
 _PIECE: Final = 256 * 1024
 _RANGE: Final = re.compile(r"bytes=([0-9]{0,18})-([0-9]{0,18})")  # no file has a position of more digits
@@ -51,7 +54,7 @@ async def get(app: App, request: Request) -> Response | StreamResponse:
     except (FileNotFoundError, IsADirectoryError) as error:
         raise HttpError(404, "no such payload", field="key") from error
     try:
-        size = os.fstat(fd).st_size
+        size = _size(fd, path, grant.size)
         start, end, partial = _range(request.header("range"), size)
         headers = (*_SAFE, ("etag", f'"{grant.sha256}"')) if grant.sha256 is not None else _SAFE
         if partial:
@@ -64,6 +67,14 @@ async def get(app: App, request: Request) -> Response | StreamResponse:
         os.close(fd)
         return StreamResponse(status=status, headers=headers, chunks=_pieces(-1, end, end), content_length=end - start)
     return StreamResponse(status=status, headers=headers, chunks=_pieces(fd, start, end), content_length=end - start)
+
+
+def _size(fd: int, path: Path, stored: int | None) -> int:
+    size = os.fstat(fd).st_size
+    if stored is not None and size != stored:
+        log.error("%s is damaged: it has %d bytes, %d were stored", path, size, stored)
+        raise HttpError(404, "the payload is damaged on the server's disk", hint="restore a backup", field="key")
+    return size
 
 
 def _range(header: str | None, size: int) -> tuple[int, int, bool]:

@@ -12,6 +12,7 @@ and submit; everything else on a sibling needs scope `full`.
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Final, Literal
@@ -144,7 +145,7 @@ def _guarded(app: App, row: Row) -> Callable[[Request], Awaitable[Answer]]:
     async def unauthenticated(request: Request) -> Answer:
         try:
             return await handler(app, request)  # type: ignore[no-any-return]  # every handler answers
-        except (PlaneError, NameError_) as error:
+        except (PlaneError, NameError_, sqlite3.Error) as error:
             raise refusal_of(error) from error
 
     async def authenticated(request: Request) -> Answer:
@@ -157,7 +158,7 @@ def _guarded(app: App, row: Row) -> Callable[[Request], Awaitable[Answer]]:
             if tier != "admin" and app.records.namespace(caller.ns) is None:
                 await app.need_namespace(caller, creates=tier == "plain")
             return await handler(app, request, caller)  # type: ignore[no-any-return]  # every handler answers
-        except (PlaneError, NameError_) as error:
+        except (PlaneError, NameError_, sqlite3.Error) as error:
             raise refusal_of(error) from error
 
     return unauthenticated if tier in ("open", "signed") else authenticated
