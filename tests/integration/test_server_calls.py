@@ -398,3 +398,29 @@ def test_a_parked_poll_of_a_session_that_is_replaced_learns_it_and_gets_no_work(
     )
     assert poll("01A", 3, 0)["commands"] == []
     assert [command["kind"] for command in poll("01B", 2, 0)["commands"]] == ["run"]
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({}, "olderThanHours"),
+        ({"olderThanHours": -1}, "olderThanHours"),
+        ({"olderThanHours": True}, "olderThanHours"),
+        ({"olderThanHours": float("nan")}, "olderThanHours"),
+        ({"olderThanHours": 1, "states": ["running"]}, "states"),
+        ({"olderThanHours": 1, "states": [["failed"]]}, "states"),
+        ({"olderThanHours": 1, "states": "failed"}, "states"),
+        ({"olderThanHours": 1, "queue": 3}, "queue"),
+        ({"olderThanHours": 1, "queue": ""}, "queue"),
+        ({"olderThanHours": 1, "dryRun": "yes"}, "dryRun"),
+        ({"olderThanHours": 1, "cursor": "soon"}, "cursor"),
+        ({"olderThanHours": 1, "cursor": "1/two"}, "cursor"),
+    ],
+)
+def test_a_prune_that_makes_no_sense_names_the_field_and_deletes_nothing(
+    server: Served, body: dict[str, object], field: str
+) -> None:
+    answer = server.post("/v1/namespaces/default/invocations/prune", body)
+    assert (answer.status, answer.body["field"]) == (422, field)
+    cursor = {"olderThanHours": 10**6, "cursor": f"inf/{-(10**30)}"}
+    assert server.post("/v1/namespaces/default/invocations/prune", cursor).body["count"] == 0

@@ -154,14 +154,14 @@ async def prune(app: App, request: Request, caller: Caller) -> Response:
     hours, states, queue = body.get("olderThanHours"), body.get("states") or [], body.get("queue")
     if isinstance(hours, bool) or not isinstance(hours, int | float) or not 0 <= hours < 10**9:
         raise bad_field("olderThanHours", "must be a number of hours, 0 or more")
-    if not isinstance(states, list) or not TERMINAL.issuperset(states):
+    if not isinstance(states, list) or not all(isinstance(state, str) and state in TERMINAL for state in states):
         raise bad_field("states", f"use {', '.join(sorted(TERMINAL))}")
-    if queue is not None and not isinstance(queue, str):
+    if queue is not None and not (isinstance(queue, str) and queue):  # "" is nobody's queue, and not every one
         raise bad_field("queue", "must be a name")
     dry_run = body.get("dryRun", False)
     if type(dry_run) is not bool:
         raise bad_field("dryRun", "must be true or false")
-    wanted = Filter(ns=caller.ns, before=time.time() - hours * 3600, states=frozenset(states), queue=queue or None)
+    wanted = Filter(ns=caller.ns, before=time.time() - hours * 3600, states=frozenset(states), queue=queue)
     done = await forgetting.prune(
         app.dispatcher, app.pages, wanted, _place(body.get("cursor")), dry_run=dry_run, for_s=_PRUNE_S
     )
@@ -174,7 +174,7 @@ def _place(cursor: Any) -> tuple[float, int]:
         return forgetting.FROM_THE_OLDEST
     try:
         at, seq = str(cursor).split("/")
-        return float(at), int(seq)
+        return float(at), max(0, min(int(seq), 2**63 - 1))
     except ValueError:
         raise bad_field("cursor", "must be what an earlier answer gave as `next`") from None
 
