@@ -41,6 +41,11 @@ def memory_kib(server: Served) -> int:
     return _status(server, "RssAnon")
 
 
+def peak_kib(server: Served) -> int:
+    """The most resident memory that it has ever had."""
+    return _status(server, "VmHWM")
+
+
 def _status(server: Served, name: str) -> int:
     for line in Path(f"/proc/{server.process.pid}/status").read_text().splitlines():
         if line.startswith(f"{name}:"):
