@@ -1,4 +1,8 @@
-"""Claims: which queued row is next, and the one guarded update that hands it out (K-3, K-5)."""
+"""Claims: which queued row is next, and the one guarded update that hands it out (K-3, K-5).
+
+One queue in the order of age and priority, the usual wish, is one statement for all the rows it gives. The other orders
+choose first, and take row by row.
+"""
 
 from __future__ import annotations
 
@@ -9,17 +13,37 @@ from .contract import KINDS, Claimed, Wish
 from .statements import SQL
 from .transaction import Transaction, payload_of
 
+_BY_AGE = ("fifo", "priority")
+
 
 def claim(tx: Transaction, wish: Wish, now: float) -> list[Claimed]:
     """Up to `capacity` rows of the wished queues, now `running` under this worker and session."""
     if wish.capacity < 1:
         return []
+    if len(wish.queues) == 1 and wish.kind in _BY_AGE and not wish.queues[0].endswith("*"):
+        taken = _take_oldest(tx, wish, now)
+        if taken or _is_by_age(tx, wish):
+            return taken
     candidates: list[tuple[float, int]] = []
     for queue in _names(tx, wish):
         candidates += _next_of(tx, wish, queue)
     if len(wish.queues) > 1 or wish.queues[0].endswith("*"):
         candidates.sort(key=lambda c: (-c[0], -c[1] if wish.kind == "filo" else c[1]))
     return [_take(tx, wish, seq, now) for _priority, seq in candidates[: wish.capacity]]
+
+
+def _take_oldest(tx: Transaction, wish: Wish, now: float) -> list[Claimed]:
+    values = {**_values(wish, now), "ns": wish.ns, "queue": wish.queues[0], "kind": wish.kind, "limit": wish.capacity}
+    rows = tx.all(SQL.claim_oldest, values)
+    if len(rows) > 1:
+        rows.sort(key=lambda row: (-row[0], row[1]))
+    return [_claimed(tx, row[1:14], row[14]) for row in rows]
+
+
+def _is_by_age(tx: Transaction, wish: Wish) -> bool:
+    """Whether the queue's own row names no order but the age's."""
+    row = tx.one(SQL.queue_of, {"ns": wish.ns, "name": wish.queues[0]})
+    return row is None or row[0] is None or row[0] in _BY_AGE
 
 
 def _names(tx: Transaction, wish: Wish) -> list[str]:
@@ -95,19 +119,24 @@ def _draw_level(levels: list[list[Any]], temperature: float, draw: float) -> tup
 
 
 def _take(tx: Transaction, wish: Wish, seq: int, now: float) -> Claimed:
-    row = tx.one(
-        SQL.claim_if_queued,
-        {
-            "seq": seq,
-            "worker": wish.worker,
-            "session": wish.session,
-            "n": wish.n,
-            "now": now,
-            "start": int(wish.start),
-        },
-    )
+    row = tx.one(SQL.claim_if_queued, {**_values(wish, now), "seq": seq})
     assert row is not None, "the candidate was read in this transaction"
-    _seq, id_, ns, queue, number, attempt, started, last, function, run_config, prefix, parent, root = row
+    return _claimed(tx, row, None)
+
+
+def _values(wish: Wish, now: float) -> dict[str, Any]:
+    return {
+        "worker": wish.worker,
+        "session": wish.session,
+        "n": wish.n,
+        "now": now,
+        "start": int(wish.start),
+    }
+
+
+def _claimed(tx: Transaction, row: tuple[Any, ...], data: bytes | None) -> Claimed:
+    """What is handed out. `data` are the arguments, when they have been read and are inline."""
+    seq, id_, ns, queue, number, attempt, started, last, function, run_config, prefix, parent, root = row
     tx.moved(ns, queue, "queued", "running")
     return Claimed(
         id=id_,
@@ -116,7 +145,7 @@ def _take(tx: Transaction, wish: Wish, seq: int, now: float) -> Claimed:
         claim=number,
         attempt=attempt + (not started),
         first_seq=last + 1,
-        args=payload_of(tx.one(SQL.args, {"seq": seq})),
+        args=payload_of(tx.one(SQL.args, {"seq": seq})) if data is None else data,
         function=function,
         run_config=run_config,
         prefix=prefix,

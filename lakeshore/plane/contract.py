@@ -170,6 +170,21 @@ class Wish:
     draw: float = 0.0
     start: bool = False
 
+    def limited(self, capacity: int) -> Wish:
+        """The same wish for fewer."""
+        return Wish(
+            ns=self.ns,
+            queues=self.queues,
+            worker=self.worker,
+            session=self.session,
+            n=self.n,
+            capacity=capacity,
+            kind=self.kind,
+            temperature=self.temperature,
+            draw=self.draw,
+            start=self.start,
+        )
+
 
 @value
 class Claimed:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ..wire.values import value
 from . import claims, reports
-from .contract import Held, Loss, Poll, PollAnswer, Settled, Superseded
+from .contract import Claimed, Held, Loss, Poll, PollAnswer, Report, Settled, Superseded
 from .frames import Rows
 from .statements import SQL
 from .transaction import Transaction
@@ -41,31 +42,52 @@ def adopt(
     return lost
 
 
-def poll(tx: Transaction, request: Poll, now: float) -> PollAnswer:
+@value
+class Certain:
+    """What whoever keeps leases knows of a poll, so that the rows need not be asked.
+
+    `begun` are the listed pairs whose start may not be marked yet; `complete` says that the session holds nothing that
+    is not listed. Such a caller also judges the list itself, once the poll is committed.
+    """
+
+    begun: Sequence[Held]
+    complete: bool
+
+
+def poll(tx: Transaction, request: Poll, now: float, certain: Certain | None = None) -> PollAnswer:
     """Handle one poll. Raises Superseded when its number is not above the newest seen; then nothing changed."""
-    ns, worker, session = request.ns, request.worker, request.session
-    row = tx.one(SQL.worker_of, {"ns": ns, "id": worker})
-    if row is None or row[0] < session:
-        register(tx, ns, worker, session, now)
-        fenced, newest = False, 0
-    else:
-        fenced, newest = row[0] != session, row[1]
-    if not fenced:
-        if request.n <= newest:
-            raise Superseded(f"poll {request.n} of session {session} was overtaken by poll {newest}")
-        tx.change(SQL.number_poll, {"ns": ns, "id": worker, "session": session, "n": request.n})
+    ns, fenced = request.ns, _number(tx, request, now)
     freed: list[str] = []
-    for pair in request.held:
+    for pair in request.held if certain is None else certain.begun:
         if pair.started:
-            tx.change(SQL.start_if_claimed, {"id": pair.id, "ns": ns, "claim": pair.claim, "now": now})
-    settled = [_settle(tx, request, k, now, freed) for k in range(len(request.reports))]
-    runs = []
+            values = {"id": pair.id, "ns": ns, "claim": pair.claim, "now": now}
+            tx.change(SQL.start_if_claimed, values)
+    settled = [_settle(tx, report, now, freed) for report in request.reports]
+    runs: Sequence[Claimed] = ()
     if not fenced:
-        _take_back(tx, request, now, freed)
+        if certain is None or not certain.complete:
+            _take_back(tx, request, now, freed)
         if request.wish is not None:
             runs = claims.claim(tx, request.wish, now)
-    lost, cancel = judge(tx.all, ns, request.held)
+    lost, cancel = judge(tx.all, ns, request.held) if certain is None else ([], [])
     return PollAnswer(settled=settled, lost=lost, cancel=cancel, runs=runs, fenced=fenced, freed=freed)
+
+
+def _number(tx: Transaction, request: Poll, now: float) -> bool:
+    """Note the number of this poll; whether its session is fenced. Raises Superseded."""
+    ns, worker, session = request.ns, request.worker, request.session
+    if tx.change(SQL.number_poll, {"ns": ns, "id": worker, "session": session, "n": request.n}):
+        return False
+    row = tx.one(SQL.worker_of, {"ns": ns, "id": worker})
+    if row is not None and row[0] > session:
+        return True
+    if row is not None and row[0] == session:
+        raise Superseded(f"poll {request.n} of session {session} was overtaken by poll {row[1]}")
+    register(tx, ns, worker, session, now)
+    if request.n <= 0:
+        raise Superseded(f"poll {request.n} of session {session}: numbers begin at 1")
+    tx.change(SQL.number_poll, {"ns": ns, "id": worker, "session": session, "n": request.n})
+    return False
 
 
 def judge(read: Rows, ns: str, held: Sequence[Held]) -> tuple[list[tuple[str, int]], list[tuple[str, int]]]:
@@ -81,8 +103,8 @@ def judge(read: Rows, ns: str, held: Sequence[Held]) -> tuple[list[tuple[str, in
     return lost, cancel
 
 
-def _settle(tx: Transaction, request: Poll, k: int, now: float, freed: list[str]) -> Settled:
-    answer = reports.settle(tx, request.reports[k], now)
+def _settle(tx: Transaction, report: Report, now: float, freed: list[str]) -> Settled:
+    answer = reports.settle(tx, report, now)
     if answer.state == "queued" and answer.result == "ok" and answer.queue is not None:
         freed.append(answer.queue)
     return answer

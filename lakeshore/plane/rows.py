@@ -49,17 +49,16 @@ def ended(rows: Rows, ns: str, invocation_id: str) -> Ended:
     if not found:
         grave = rows(SQL.tombstone, {"id": invocation_id})
         return Ended(id=invocation_id, state="purged" if grave and grave[0][0] == ns else "unknown")
-    seq, owner, state, attempt, error = found[0]
+    owner, state, attempt, error, *result = found[0]
     if owner != ns:
         return Ended(id=invocation_id, state="unknown")
     if state not in TERMINAL:
         return Ended(id=invocation_id, state="pending", row_state=state, attempt=attempt)
-    result = rows(SQL.result, {"seq": seq}) if state == "succeeded" else []
     return Ended(
         id=invocation_id,
         state=state,
         row_state=state,
-        result=payload_of(result[0] if result else None),
+        result=b"" if result[2] is None else payload_of(result),
         error=error,
         attempt=attempt,
     )
@@ -73,7 +72,7 @@ def count(rows: Rows, ns: str, queue: str, state: str) -> int:
 
 def channel_of(rows: Rows, ns: str, invocation_id: str) -> tuple[int, str] | None:
     """(frame channel, state) of an invocation."""
-    found = rows(SQL.ended, {"id": invocation_id})
+    found = rows(SQL.channel_of, {"id": invocation_id})
     return (found[0][0], found[0][2]) if found and found[0][1] == ns else None
 
 

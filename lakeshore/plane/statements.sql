@@ -93,6 +93,23 @@ WHERE EXISTS (SELECT 1 FROM queue WHERE ns = :ns AND name = :queue AND state IN 
 ON CONFLICT DO NOTHING
 RETURNING seq
 
+-- name: last_seq
+SELECT seq FROM sqlite_sequence WHERE name = 'invocation'
+
+-- name: submit_at_if_plain
+INSERT INTO invocation (seq, id, ns, queue, state, priority, key, hash, function, run_config, code, prefix, parent, root,
+                        max_attempts, retry_nonce, submitted_at)
+SELECT :seq, :id, :ns, :queue, 'queued', :priority, :key, :hash, :function, :run_config, :code, :prefix, :parent,
+       COALESCE((SELECT root FROM invocation WHERE id = :parent AND ns = :ns), :parent, :id), :max_attempts,
+       :retry_nonce, :now
+WHERE EXISTS (SELECT 1 FROM queue WHERE ns = :ns AND name = :queue AND state IN ('active', 'paused')
+                                    AND max_depth IS NULL)
+  AND NOT EXISTS (SELECT 1 FROM tombstone WHERE id = :id)
+ON CONFLICT DO NOTHING
+
+-- name: submitted_after
+SELECT seq FROM invocation WHERE seq > :seq
+
 -- name: row_for_resubmit
 SELECT seq, id, ns, queue, key, hash, state, claim, retry_nonce FROM invocation WHERE id = :id
 
@@ -124,9 +141,6 @@ SELECT data, blob, size, sha256 FROM args WHERE seq = :seq
 -- name: put_result
 INSERT OR REPLACE INTO result (seq, data, blob, size, sha256) VALUES (:seq, :data, :blob, :size, :sha256)
 
--- name: result
-SELECT data, blob, size, sha256 FROM result WHERE seq = :seq
-
 -- name: next_oldest
 SELECT seq, priority FROM invocation
 WHERE ns = :ns AND queue = :queue AND state = 'queued' ORDER BY priority DESC, seq ASC LIMIT :limit
@@ -145,6 +159,17 @@ WHERE ns = :ns AND queue = :queue AND state = 'queued' AND priority = :priority 
 -- name: priority_levels
 SELECT priority, COUNT(*) FROM invocation
 WHERE ns = :ns AND queue = :queue AND state = 'queued' GROUP BY priority ORDER BY priority DESC
+
+-- name: claim_oldest
+UPDATE invocation
+SET state = 'running', claim = claim + 1, worker = :worker, session = :session, claim_n = :n, claimed_at = :now,
+    started = :start, attempt = attempt + :start, started_at = CASE WHEN :start THEN :now ELSE NULL END
+WHERE seq IN (SELECT seq FROM invocation
+              WHERE ns = :ns AND queue = :queue AND state = 'queued' ORDER BY priority DESC, seq ASC LIMIT :limit)
+  AND EXISTS (SELECT 1 FROM queue WHERE ns = :ns AND name = :queue AND state IN ('active', 'draining')
+                                    AND COALESCE(kind, :kind) IN ('fifo', 'priority'))
+RETURNING priority, seq, id, ns, queue, claim, attempt, started, last_frame, function, run_config, prefix, parent, root,
+          (SELECT data FROM args WHERE args.seq = invocation.seq)
 
 -- name: claim_if_queued
 UPDATE invocation
@@ -167,6 +192,13 @@ UPDATE invocation
 SET state = :state, attempt = :attempt, started = 1, started_at = COALESCE(started_at, :now), finished_at = :now,
     error = :error, last_frame = :last_frame, settled_claim = :claim, settled_as = :settled_as, session = NULL
 WHERE seq = :seq AND state = 'running' AND claim = :claim
+
+-- name: succeed_if_claimed
+UPDATE invocation
+SET state = 'succeeded', attempt = attempt + (started = 0), started = 1, started_at = COALESCE(started_at, :now),
+    finished_at = :now, error = NULL, settled_claim = :claim, settled_as = 'succeeded', session = NULL
+WHERE id = :id AND ns = :ns AND state = 'running' AND claim = :claim AND last_frame = -1
+RETURNING seq, queue
 
 -- name: requeue_if_claimed
 UPDATE invocation
@@ -278,8 +310,12 @@ SELECT seq, id, ns, queue, state, priority, key, hash, function, run_config, cod
        finished_at
 FROM invocation WHERE id = :id AND ns = :ns
 
+-- name: channel_of
+SELECT seq, ns, state FROM invocation WHERE id = :id
+
 -- name: ended
-SELECT seq, ns, state, attempt, error FROM invocation WHERE id = :id
+SELECT i.ns, i.state, i.attempt, i.error, r.data, r.blob, r.size, r.sha256
+FROM invocation AS i LEFT JOIN result AS r ON r.seq = i.seq AND i.state = 'succeeded' WHERE i.id = :id
 
 -- name: finished_since
 SELECT id, finished_at FROM invocation WHERE finished_at IS NOT NULL AND finished_at >= :since

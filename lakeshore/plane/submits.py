@@ -4,20 +4,42 @@ from __future__ import annotations
 
 import hashlib
 import struct
+from collections.abc import Sequence
 from typing import Any
 
-from .contract import BlobRef, Conflict, Payload, Purged, QueueFull, QueueNotActive, Submission, Submitted
+from .contract import (
+    BlobRef,
+    Conflict,
+    Payload,
+    Purged,
+    QueueFull,
+    QueueNotActive,
+    Refused,
+    Submission,
+    Submitted,
+)
 from .retries import retry_row
 from .statements import SQL
 from .transaction import Transaction, payload_values
 
+_WORTH_A_BATCH = 4
+
 
 def fingerprint(queue: str, function: bytes, args: Payload, run_config: bytes) -> bytes:
     """sha256 of what makes two submits the same one. Arguments count by content, however they travelled."""
+    return fingerprint_within(fingerprint_frame(queue, function, run_config), args)
+
+
+def fingerprint_frame(queue: str, function: bytes, run_config: bytes) -> tuple[bytes, bytes]:
+    """What a fingerprint has before and behind its arguments: the same for many calls."""
     name = queue.encode()
+    return struct.pack(">QQQ", len(name), len(function), len(run_config)), name + function + run_config
+
+
+def fingerprint_within(frame: tuple[bytes, bytes], args: Payload) -> bytes:
+    """The fingerprint of these arguments in that frame."""
     args_sha = bytes.fromhex(args.sha256) if isinstance(args, BlobRef) else hashlib.sha256(args).digest()
-    sizes = struct.pack(">QQQ", len(name), len(function), len(run_config))
-    return hashlib.sha256(b"".join((sizes, args_sha, name, function, run_config))).digest()
+    return hashlib.sha256(b"".join((frame[0], args_sha, frame[1]))).digest()
 
 
 def submit(tx: Transaction, item: Submission, now: float) -> Submitted:
@@ -25,7 +47,41 @@ def submit(tx: Transaction, item: Submission, now: float) -> Submitted:
 
     Raises Conflict, Purged, QueueNotActive, QueueFull.
     """
-    values = {
+    # Nearly every submit is a new id on a known, unlimited queue: one statement finds that out and inserts.
+    values = _values(item, now)
+    inserted = tx.one(SQL.submit_if_plain, values)
+    if inserted is None:
+        return _submit_with_care(tx, item, values, now)
+    return _stored(tx, item, inserted[0])
+
+
+def submit_many(tx: Transaction, items: Sequence[Submission], now: float) -> list[Submitted | Refused]:
+    """A batch: what `submit` answers or raises for each, in order. One refused never touches the rest (K-18)."""
+    if len(items) < _WORTH_A_BATCH or len({item.id for item in items}) < len(items):
+        return [_submitted_or_refused(tx, item, now) for item in items]
+    for ns, queue in {(item.ns, item.queue) for item in items}:
+        tx.change(SQL.ensure_queue, {"ns": ns, "name": queue, "now": now})
+    found = tx.one(SQL.last_seq, {})
+    last = 0 if found is None else int(found[0])
+    # The usual ones go in together, at places that are given here; what is missing then is looked at one by one. Nothing
+    # that went in could have had its place, for ids differ and whoever has a key first has it in either order.
+    inserted = tx.insert_many(
+        SQL.submit_at_if_plain, ({**_values(item, now), "seq": seq} for seq, item in enumerate(items, last + 1))
+    )
+    if inserted == len(items):
+        tx.insert_many(SQL.put_args, (payload_values(seq, item.args) for seq, item in enumerate(items, last + 1)))
+        for item in items:
+            tx.moved(item.ns, item.queue, None, "queued")
+        return [Submitted(id=item.id, queue=item.queue) for item in items]
+    there = {seq for (seq,) in tx.all(SQL.submitted_after, {"seq": last})}
+    return [
+        _stored(tx, item, seq) if seq in there else _submitted_or_refused(tx, item, now)
+        for seq, item in enumerate(items, last + 1)
+    ]
+
+
+def _values(item: Submission, now: float) -> dict[str, Any]:
+    return {
         "id": item.id,
         "ns": item.ns,
         "queue": item.queue,
@@ -41,18 +97,29 @@ def submit(tx: Transaction, item: Submission, now: float) -> Submitted:
         "retry_nonce": item.retry_nonce,
         "now": now,
     }
-    # Nearly every submit is a new id on a known, unlimited queue: one statement finds that out and inserts.
-    inserted = tx.one(SQL.submit_if_plain, values)
-    if inserted is None:
-        known = _known(tx, item, now)
-        if known is not None:
-            return known
-        _admit(tx, item, now)
-        inserted = tx.one(SQL.submit, values)
-        assert inserted is not None, "no other row had the id or the key in this transaction"
-    tx.change(SQL.put_args, payload_values(inserted[0], item.args))
+
+
+def _stored(tx: Transaction, item: Submission, seq: int) -> Submitted:
+    tx.change(SQL.put_args, payload_values(seq, item.args))
     tx.moved(item.ns, item.queue, None, "queued")
     return Submitted(id=item.id, queue=item.queue)
+
+
+def _submitted_or_refused(tx: Transaction, item: Submission, now: float) -> Submitted | Refused:
+    try:
+        return submit(tx, item, now)
+    except Refused as refused:
+        return refused
+
+
+def _submit_with_care(tx: Transaction, item: Submission, values: dict[str, Any], now: float) -> Submitted:
+    known = _known(tx, item, now)
+    if known is not None:
+        return known
+    _admit(tx, item, now)
+    inserted = tx.one(SQL.submit, values)
+    assert inserted is not None, "no other row had the id or the key in this transaction"
+    return _stored(tx, item, inserted[0])
 
 
 def _known(tx: Transaction, item: Submission, now: float) -> Submitted | None:

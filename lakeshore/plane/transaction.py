@@ -7,7 +7,7 @@ rows they count.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from .blobs import Blobs
@@ -40,9 +40,9 @@ class Transaction:
         """Run a guarded write; how many rows it changed."""
         return self.conn.execute(statement, values).rowcount
 
-    def insert_many(self, statement: str, rows: Iterable[tuple[Any, ...]]) -> None:
-        """Run an insert for each row of values, in the order of its `?`."""
-        self.conn.executemany(statement, rows)
+    def insert_many(self, statement: str, rows: Iterable[tuple[Any, ...] | dict[str, Any]]) -> int:
+        """Run an insert for each row of values, by name or in the order of its `?`; how many rows there are more."""
+        return self.conn.executemany(statement, rows).rowcount
 
     def moved(self, ns: str, queue: str, old: str | None, new: str | None) -> None:
         """A row of this queue went from one state to another (None: it was born, or it is gone)."""
@@ -74,7 +74,7 @@ def payload_values(seq: int, payload: Payload) -> dict[str, Any]:
     return {"seq": seq, "data": payload, "blob": None, "size": len(payload), "sha256": None}
 
 
-def payload_of(row: tuple[Any, ...] | None) -> Payload:
+def payload_of(row: Sequence[Any] | None) -> Payload:
     """A payload from its columns `data, blob, size, sha256`; empty when there is none."""
     if row is None:
         return b""

@@ -20,6 +20,7 @@ from .dispatcher import Dispatcher
 from .http import HttpError
 from .http.server import HttpServer
 from .records import Records
+from .submissions import Submissions
 
 T = TypeVar("T")
 
@@ -55,6 +56,7 @@ class App:
     records: Records
     gate: Gate
     blobs: BlobStore
+    submissions: Submissions
     pages: PageReader
     lease_s: float
     started_at: float

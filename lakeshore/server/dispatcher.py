@@ -12,7 +12,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import trio
 
@@ -67,6 +67,13 @@ class Chunk:
     final: bool = False
 
 
+class _Matched(NamedTuple):
+    """What the end of a batch handed out, and the queues whose fresh rows were more than that."""
+
+    given: dict[Parked, list[Claimed]]
+    short: list[tuple[str, str]]
+
+
 class Dispatcher:
     """Policy over one open plane on disk. Run `run()` in the server's nursery."""
 
@@ -114,23 +121,27 @@ class Dispatcher:
     ) -> list[Submitted | Exception]:
         """A batch: one answer per item, in order; never atomic (K-18)."""
         self.reserve.check(trio.current_time())
-        return await self._each(
-            [functools.partial(self._submit, item) for item in items], self._note_submits(items, watch)
-        )
+
+        def verb(tx: Transaction) -> list[Submitted | Exception]:
+            answers: list[Submitted | Exception] = list(submits.submit_many(tx, items, self._clock()))
+            for item, done in zip(items, answers, strict=True):
+                if isinstance(done, Submitted) and (not done.existing or done.retried):
+                    self._freshen(item.ns, done.queue)
+            return answers
+
+        def committed(answers: list[Submitted | Exception]) -> None:
+            if watch is not None:
+                for item, done in zip(items, answers, strict=True):
+                    if isinstance(done, Submitted):
+                        self._watch_submitted(item.ns, watch, done)
+
+        return await self.writer.write(verb, committed)
 
     def _submit(self, item: Submission, tx: Transaction) -> Submitted:
         done = submits.submit(tx, item, self._clock())
         if not done.existing or done.retried:
             self._freshen(item.ns, done.queue)
         return done
-
-    def _note_submits(self, items: Sequence[Submission], watch: str | None) -> Callable[[list[Any]], None]:
-        def note(answers: list[Any]) -> None:
-            for item, answer in zip(items, answers, strict=True):
-                if isinstance(answer, Submitted):
-                    self._watch_submitted(item.ns, watch, answer)
-
-        return note
 
     def _watch_submitted(self, ns: str, watch: str | None, done: Submitted) -> None:
         if watch is None:
@@ -148,11 +159,8 @@ class Dispatcher:
         if older is not None:
             self.parking.leave(older)
             older.deliver(PollAnswer())
-        wish = None
-        if request.wish is not None and request.wish.capacity > 0:
-            wish = replace(request.wish, capacity=self._capacity(request.wish, key))
-        request = replace(request, wish=wish)
-        parked = Parked(request, wish, parker)
+        request = self._moderate(request, key)
+        parked = Parked(request, request.wish, parker)
         may_park = timeout_s > 0 and getattr(parker, "draining", False) is not True
         if self._nothing_to_do(request, key):
             if not may_park:
@@ -160,7 +168,7 @@ class Dispatcher:
             self.parking.park(parked)
         else:
             answer = await self.writer.write(
-                lambda tx: self._poll(tx, request), functools.partial(self._polled, parked, may_park)
+                functools.partial(self._poll, request, key), functools.partial(self._polled, request, parked, may_park)
             )
             if parked.answer is not None or self.parking.of_session(key) is not parked:
                 return parked.answer or answer
@@ -174,52 +182,64 @@ class Dispatcher:
             self.parking.leave(parked)
         return parked.answer or PollAnswer(settled=parked.settled)
 
-    def _capacity(self, wish: Wish, key: tuple[str, str, str]) -> int:
-        if self.parking.others_wait(wish, key):
-            return 1
-        return min(wish.capacity, MAX_PREFETCH)
+    def _moderate(self, request: Poll, key: tuple[str, str, str]) -> Poll:
+        """The poll with as much of its wish as others leave it."""
+        wish = request.wish
+        if wish is None:
+            return request
+        capacity = 1 if self.parking.others_wait(wish, key) else min(wish.capacity, MAX_PREFETCH)
+        if capacity == wish.capacity > 0:
+            return request
+        return replace(request, wish=wish.limited(capacity) if wish.capacity > 0 else None)
 
     def _nothing_to_do(self, request: Poll, key: tuple[str, str, str]) -> bool:
         """An idle poll touches no SQL: a known session that holds nothing, and queues without a queued row."""
-        if request.held or request.reports or self.leases.held_by(*key) or not self.sessions.is_newest(*key):
+        if request.held or request.reports or not self.leases.none_but(key, ()) or not self.sessions.is_newest(*key):
             return False
         wish = request.wish
         if wish is None:
             return True
         return not any(q.endswith("*") or self._queued(wish.ns, q) for q in wish.queues)
 
-    def _poll(self, tx: Transaction, request: Poll) -> PollAnswer:
-        answer = polls.poll(tx, request, self._clock())
+    def _poll(self, request: Poll, key: tuple[str, str, str], tx: Transaction) -> PollAnswer:
+        leases = self.leases
+        certain = polls.Certain(
+            begun=[pair for pair in request.held if pair.started and not leases.begun(pair.id, pair.claim)],
+            complete=leases.none_but(
+                key, [(p.id, p.claim) for p in request.held] + [(r.id, r.claim) for r in request.reports]
+            ),
+        )
+        answer = polls.poll(tx, request, self._clock(), certain)
         for queue in answer.freed:
             self._freshen(request.ns, queue)
         return answer
 
-    def _polled(self, parked: Parked, may_park: bool, answer: PollAnswer) -> None:
+    def _polled(self, request: Poll, parked: Parked, may_park: bool, answer: PollAnswer) -> None:
         """Right after the commit of a poll: keep the books, then park it if there is nothing to say."""
-        request, now = parked.poll, trio.current_time()
+        now = trio.current_time()
         if not answer.fenced:
             self._registered(request.ns, request.worker, request.session, request.n)
         if request.loss is not None and not request.held:
             log.warning("worker %s is gone: %s; what it held goes back", request.worker, request.loss)
-        for pair in request.held:
-            self.leases.renew(pair.id, pair.claim, now)
         for report, settled in zip(request.reports, answer.settled, strict=True):
             self._note_settled(report.ns, settled)
-        listed = {pair.id for pair in request.held}
-        for lease in self.leases.held_by(*parked.session):
-            if lease.id not in listed and not answer.fenced:
-                self._recheck(lease.ns, lease.id, lease.claim)
-        self._note_claims(answer.runs, request.worker, request.session, now)
+        renew = self.leases.renew
+        doubtful = [p for p in request.held if not renew(p.id, p.claim, now, started=p.started)]
+        lost, cancel = polls.judge(self.rows, request.ns, doubtful) if doubtful else ((), ())
+        listed = {(pair.id, pair.claim) for pair in request.held}
+        if not answer.fenced and not self.leases.none_but(parked.session, listed):
+            for lease in self.leases.held_by(*parked.session):
+                if (lease.id, lease.claim) not in listed:
+                    self._recheck(lease.ns, lease.id, lease.claim)
+        self._note_claims(answer.runs, parked.session, now)
         refused = any(s.result not in ("ok", "duplicate") for s in answer.settled)
-        speak = answer.runs or answer.lost or answer.cancel or answer.fenced or refused or not may_park
-        if speak:
-            parked.answer = answer
-        elif answer.settled:
-            parked.poll = replace(request, reports=())
-            parked.settled = answer.settled
-            self.parking.park(parked)
-        else:
-            self.parking.park(parked)
+        if answer.runs or lost or cancel or answer.fenced or refused or not may_park:
+            parked.answer = PollAnswer(
+                settled=answer.settled, lost=lost, cancel=cancel, runs=answer.runs, fenced=answer.fenced
+            )
+            return
+        parked.settled = answer.settled
+        self.parking.park(parked)
 
     async def poll_foreign(self, wish: Wish, *, listed: Sequence[str], timeout_s: float, parker: Parker) -> PollAnswer:
         """A poll of a peer that knows no sessions: it takes one job at a time, and any poll renews what it lists."""
@@ -232,7 +252,7 @@ class Dispatcher:
         parked.session = (wish.ns, wish.worker, f"foreign-{id(parked)}")
 
         def committed(runs: list[Claimed]) -> None:
-            self._note_claims(runs, wish.worker, "", now)
+            self._note_claims(runs, (wish.ns, wish.worker, ""), now)
             if runs or timeout_s <= 0:
                 parked.answer = PollAnswer(runs=runs)
             else:
@@ -377,7 +397,7 @@ class Dispatcher:
         """Take over what the last server left, then write and sweep until cancelled."""
         now = trio.current_time()
         for id_, ns, claim, worker, session, cancel, deadline in self.plane.rows(SQL.running, {}):
-            self.leases.grant(ns, id_, claim, worker or "", session or "", now)
+            self.leases.grant(id_, claim, (ns, worker or "", session or ""), now)
             if cancel:
                 left = CANCEL_GRACE_S if deadline is None else max(0.0, deadline - self._clock())
                 self.leases.cancel(id_, claim, now + max(left, self.lease_s))
@@ -464,8 +484,9 @@ class Dispatcher:
         """The last verb of a batch: hand fresh rows to parked polls, in the same commit."""
         parking = self.parking.snapshot() if threaded else self.parking
 
-        def match(tx: Transaction) -> list[tuple[Parked, list[Claimed]]]:
+        def match(tx: Transaction) -> _Matched:
             given: dict[Parked, list[Claimed]] = {}
+            short: list[tuple[str, str]] = []
             for (ns, queue), fresh in self._fresh.items():
                 waiting = [p for p in parking.waiting_for(ns, queue) if p not in given]
                 if not threaded:
@@ -475,27 +496,30 @@ class Dispatcher:
                     if left <= 0:
                         break
                     assert poller.wish is not None
-                    share = math.ceil(left / (len(waiting) - k))
-                    wish = replace(poller.wish, capacity=min(poller.wish.capacity, share, MAX_PREFETCH))
+                    share = min(math.ceil(left / (len(waiting) - k)), poller.wish.capacity, MAX_PREFETCH)
+                    wish = poller.wish if share == poller.wish.capacity else poller.wish.limited(share)
                     runs = claims.claim(tx, wish, self._clock())
                     if not runs:
                         break
                     left -= len(runs)
                     given[poller] = runs
-            return list(given.items())
+                if left > 0 or threaded:
+                    short.append((ns, queue))
+            return _Matched(given, short)
 
         return match, self._matched
 
-    def _matched(self, given: list[tuple[Parked, list[Claimed]]]) -> None:
+    def _matched(self, matched: _Matched) -> None:
         fresh, self._fresh = self._fresh, {}
         now = trio.current_time()
-        for poller, runs in given:
-            self._note_claims(runs, poller.poll.worker, poller.poll.session, now)
+        for poller, runs in matched.given.items():
+            self._note_claims(runs, poller.session, now)
             self.parking.leave(poller)
             poller.deliver(PollAnswer(runs=runs, settled=poller.settled))
-        # Whoever parked while a slow batch was on its way was not seen by it.
-        if any(self.parking.waiting_for(ns, queue) and self._queued(ns, queue) for ns, queue in fresh):
-            self._fresh = {key: n for key, n in fresh.items() if self.parking.waiting_for(*key)}
+        # Rows may be left for whoever was not asked: the first ones had gone, or it parked during a slow batch.
+        again = [key for key in matched.short if self.parking.waiting_for(*key) and self._queued(*key)]
+        if again:
+            self._fresh = {key: fresh[key] for key in again}
             self.writer.nudge()
 
     def _registered(self, ns: str, worker: str, session: str, n: int) -> None:
@@ -506,9 +530,9 @@ class Dispatcher:
             self.parking.leave(parked)
             parked.deliver(PollAnswer(fenced=True, settled=parked.settled))
 
-    def _note_claims(self, runs: Sequence[Claimed], worker: str, session: str, now: float) -> None:
+    def _note_claims(self, runs: Sequence[Claimed], session: tuple[str, str, str], now: float) -> None:
         for run in runs:
-            self.leases.grant(run.ns, run.id, run.claim, worker, session, now)
+            self.leases.grant(run.id, run.claim, session, now)
 
     def _note_settled(self, ns: str, settled: Settled) -> None:
         if settled.result == "ok":
@@ -537,7 +561,7 @@ class Dispatcher:
         if parked is None:
             return
         self.parking.leave(parked)
-        lost, cancel = polls.judge(self.rows, parked.poll.ns, parked.poll.held)
+        lost, cancel = polls.judge(self.rows, parked.session[0], parked.held)
         parked.deliver(PollAnswer(lost=lost, cancel=cancel, settled=parked.settled))
 
 

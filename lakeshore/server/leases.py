@@ -6,14 +6,18 @@ cancel deadline gets a full lease more before any may expire: a lid closed for a
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 PAUSE_S = 5.0
 
+Holder = tuple[str, str, str]
+"""Namespace, worker, session."""
+
 
 @dataclass(slots=True)
 class Lease:
-    """One held claim. `cancel_at` is when a requested cancel is enforced."""
+    """One held claim. `started`: the row says so. `cancel_at` is when a requested cancel is enforced."""
 
     ns: str
     id: str
@@ -21,6 +25,7 @@ class Lease:
     worker: str
     session: str
     until: float
+    started: bool = False
     cancel_at: float | None = None
 
 
@@ -39,31 +44,47 @@ class Leases:
         self.lease_s = lease_s
         self._pause_s = min(PAUSE_S, lease_s / 2)  # a short lease may end within a short absence
         self._by_id: dict[str, Lease] = {}
-        self._by_session: dict[tuple[str, str, str], set[str]] = {}
+        self._by_session: dict[Holder, set[tuple[str, int]]] = {}
         self._last: tuple[float, float] | None = None
 
     def __len__(self) -> int:
         return len(self._by_id)
 
-    def grant(self, ns: str, id_: str, claim: int, worker: str, session: str, now: float) -> None:
+    def grant(self, id_: str, claim: int, holder: Holder, now: float) -> None:
         """A claim was handed out."""
         self.end(id_)
+        ns, worker, session = holder
         self._by_id[id_] = Lease(ns, id_, claim, worker, session, now + self.lease_s)
-        self._by_session.setdefault((ns, worker, session), set()).add(id_)
+        held = self._by_session.get(holder)
+        if held is None:
+            self._by_session[holder] = {(id_, claim)}
+        else:
+            held.add((id_, claim))
 
-    def renew(self, id_: str, claim: int, now: float) -> bool:
-        """A worker lists this pair. False when it is not a live claim."""
+    def renew(self, id_: str, claim: int, now: float, *, started: bool = False) -> bool:
+        """A worker lists this pair (and its row says `started`). False when there is something to tell it."""
         lease = self._by_id.get(id_)
         if lease is None or lease.claim != claim:
             return False
         lease.until = now + self.lease_s
-        return True
+        lease.started = lease.started or started
+        return lease.cancel_at is None
+
+    def begun(self, id_: str, claim: int) -> bool:
+        """Whether the start of this claim is in its row already."""
+        lease = self._by_id.get(id_)
+        return lease is not None and lease.claim == claim and lease.started
+
+    def none_but(self, session: Holder, pairs: Collection[tuple[str, int | None]]) -> bool:
+        """Whether a session holds nothing besides these (id, claim)."""
+        held = self._by_session.get(session)
+        return held is None or held.issubset(pairs)
 
     def rehome(self, id_: str, claim: int, session: str) -> None:
         """An adopted pair moves to the worker's new session."""
         lease = self._by_id.get(id_)
         if lease is not None and lease.claim == claim:
-            self.grant(lease.ns, id_, claim, lease.worker, session, lease.until - self.lease_s)
+            self.grant(id_, claim, (lease.ns, lease.worker, session), lease.until - self.lease_s)
 
     def cancel(self, id_: str, claim: int, at: float) -> None:
         """The holder was asked to stop; the first deadline stays."""
@@ -79,13 +100,13 @@ class Leases:
         del self._by_id[id_]
         key = (lease.ns, lease.worker, lease.session)
         held = self._by_session[key]
-        held.discard(id_)
+        held.discard((id_, lease.claim))
         if not held:
             del self._by_session[key]
 
     def held_by(self, ns: str, worker: str, session: str) -> list[Lease]:
         """Live claims of one session."""
-        return [self._by_id[id_] for id_ in self._by_session.get((ns, worker, session), ())]
+        return [self._by_id[id_] for id_, _claim in self._by_session.get((ns, worker, session), ())]
 
     def holder(self, id_: str) -> Lease | None:
         """The live claim of an invocation."""

@@ -17,10 +17,10 @@ Session = tuple[str, str, str]
 class Parked:
     """One waiting poll."""
 
-    __slots__ = ("answer", "parker", "poll", "session", "settled", "wish")
+    __slots__ = ("answer", "held", "parker", "session", "settled", "wish")
 
     def __init__(self, poll: Poll, wish: Wish | None, parker: Parker) -> None:
-        self.poll = poll
+        self.held = poll.held
         self.wish = wish
         self.parker = parker
         self.session: Session = (poll.ns, poll.worker, poll.session)
@@ -55,7 +55,7 @@ class Parking:
                 self._by_queue.setdefault((parked.wish.ns, queue), {})[parked] = None
                 if queue.endswith("*"):
                     self._patterns.add((parked.wish.ns, queue))
-        for pair in parked.poll.held:
+        for pair in parked.held:
             self._by_id[pair.id] = parked
 
     def leave(self, parked: Parked) -> None:
@@ -70,7 +70,7 @@ class Parking:
                     if not waiting:
                         del self._by_queue[parked.wish.ns, queue]
                         self._patterns.discard((parked.wish.ns, queue))
-        for pair in parked.poll.held:
+        for pair in parked.held:
             if self._by_id.get(pair.id) is parked:
                 del self._by_id[pair.id]
 

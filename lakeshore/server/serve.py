@@ -50,6 +50,7 @@ from .janitor import Janitor
 from .records import Records, RecordsError
 from .routes.table import handler_of
 from .state import State, StateError, open_state
+from .submissions import Submissions
 
 log = logging.getLogger("lakeshore.server")
 
@@ -159,11 +160,13 @@ def _app(
         any_address=options.open and not is_loopback_name(_bracketed(options.host)),
         origins=frozenset(options.cors_origins),
     )
+    blobs = BlobStore(plane.blobs, state.key_for(_BLOB_URLS))
     return App(
         dispatcher=dispatcher,
         records=records,
         gate=gate,
-        blobs=BlobStore(plane.blobs, state.key_for(_BLOB_URLS)),
+        blobs=blobs,
+        submissions=Submissions(blobs),
         pages=pages,
         lease_s=options.lease_s,
         started_at=time.time(),

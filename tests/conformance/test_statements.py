@@ -84,13 +84,13 @@ def test_nothing_is_ordered_by_id() -> None:
 
 
 @pytest.mark.inventory("K-3", "P-459")
-@pytest.mark.parametrize("name", ["next_oldest", "next_priority", "newest_at", "oldest_at", "priority_levels"])
+@pytest.mark.parametrize(
+    "name", ["claim_oldest", "next_oldest", "next_priority", "newest_at", "oldest_at", "priority_levels"]
+)
 def test_choosing_the_next_job_reads_the_index_of_queued_rows_and_sorts_nothing(name: str) -> None:
     conn = sqlite3.connect(":memory:")
     conn.executescript(SQL.schema)
-    values = {"ns": "n", "queue": "q", "priority": 0.0, "below": 1.0, "limit": 1}
-    used = {key: value for key, value in values.items() if f":{key}" in STATEMENTS[name]}
-    plan = [row[3] for row in conn.execute(f"EXPLAIN QUERY PLAN {STATEMENTS[name]}", used)]
+    plan = [row[3] for row in conn.execute(f"EXPLAIN QUERY PLAN {STATEMENTS[name]}", _nulls(STATEMENTS[name]))]
     conn.close()
     assert any("invocation_queued" in step for step in plan), plan
     assert not any("TEMP B-TREE" in step for step in plan), plan
@@ -101,16 +101,22 @@ LOOKED_THROUGH = {
     "holders": "as above",
     "running_of_holder": "as above",
     "tallies": "a row per queue and state",
+    "last_seq": "SQLite's own table, of two rows",
     "segments_in_use": "every frame, in a thread, at most once a sweep",
     "listed": "the head of a page, which `listing` completes",
 }
 """Statements that look at every row of something, and why they may."""
 
 
+def _nulls(text: str) -> dict[str, None] | list[None]:
+    """A NULL for each parameter, by name or by place."""
+    return dict.fromkeys(re.findall(r":(\w+)", text)) or [None] * text.count("?")
+
+
 def _scans(text: str) -> list[str]:
     conn = sqlite3.connect(":memory:")
     conn.executescript(SQL.schema)
-    plan = [row[3] for row in conn.execute(f"EXPLAIN QUERY PLAN {text}", dict.fromkeys(re.findall(r":(\w+)", text)))]
+    plan = [row[3] for row in conn.execute(f"EXPLAIN QUERY PLAN {text}", _nulls(text))]
     conn.close()
     return [step for step in plan if step.startswith("SCAN") and step != "SCAN CONSTANT ROW"]
 
@@ -143,9 +149,8 @@ def test_every_statement_is_valid_sql() -> None:
     conn = sqlite3.connect(":memory:")
     conn.executescript(SQL.schema)
     for name, text in STATEMENTS.items():
-        used = dict.fromkeys(re.findall(r":(\w+)", text), None)
         try:
-            conn.execute(f"EXPLAIN {text}", used)
+            conn.execute(f"EXPLAIN {text}", _nulls(text))
         except sqlite3.Error as exc:
             raise AssertionError(f"{name}: {exc}") from exc
     conn.close()

@@ -14,7 +14,6 @@ from ...wire.messages import (
     DEFAULT_QUEUE,
     MSGPACK_STREAM,
     AwaitOne,
-    SubmitItem,
     TopicAppend,
     TrimRequest,
     WatchSet,
@@ -29,7 +28,6 @@ from ..payload_io import Outgoing
 from ..refusals import as_result
 from ..render import answer
 from ..structure import bad_field, read_map, structure
-from ..submissions import submission_of
 
 _LONGEST_WAIT_S: Final = 600.0
 _MOST_ITEMS: Final = 10_000
@@ -41,10 +39,8 @@ async def submit(app: App, request: Request, caller: Caller) -> Response:
     body, encoding = await read_map(request)
     if "invocations" in body:
         return await _submit_many(app, request, caller, body, encoding)
-    item = structure(body, SubmitItem, encoding)
-    wanted, warnings = await submission_of(app, caller.ns, item)
-    done = await app.dispatcher.submit(wanted, watch=item.watch)
-    told = _submitted(done)
+    wanted, watch, warnings = await app.submissions.read(caller.ns, body, encoding)
+    told = _submitted(await app.dispatcher.submit(wanted, watch=watch))
     if warnings:
         told["warnings"] = warnings
     return answer(request, told)
@@ -59,29 +55,35 @@ async def _submit_many(app: App, request: Request, caller: Caller, body: dict[st
     watch = body.get("watch")
     if watch is not None and type(watch) is not str:
         raise bad_field("watch", "must be a string")
+    read, known = app.submissions.read, app.submissions.known
     results: list[dict[str, Any]] = [{}] * len(items)
-    by_watch: dict[str | None, list[tuple[int, Submission, list[str]]]] = {}
+    by_watch: dict[str | None, list[tuple[int, Submission]]] = {}
+    warned: dict[int, list[str]] = {}
     for place, raw in enumerate(items):
         try:
-            item = structure(raw, SubmitItem, encoding)
-            wanted, warnings = await submission_of(app, caller.ns, item)
+            wanted = known(caller.ns, raw)
+            if wanted is not None:
+                own = raw.get("watch")
+            else:
+                wanted, own, warnings = await read(caller.ns, raw, encoding)
+                if warnings:
+                    warned[place] = warnings
         except (HttpError, NameError_) as error:
             results[place] = as_result(error)
         else:
-            by_watch.setdefault(item.watch or watch, []).append((place, wanted, warnings))
+            by_watch.setdefault(own or watch, []).append((place, wanted))
     for session, group in by_watch.items():
         try:
-            answers = await app.dispatcher.submit_many([wanted for _, wanted, _ in group], watch=session)
+            answers = await app.dispatcher.submit_many([wanted for _, wanted in group], watch=session)
         except Exception as error:  # noqa: BLE001 - refusal_of raises again what is not the plane's
             refused = as_result(error)
-            for place, _, _ in group:
-                results[place] = refused
+            for place, _ in group:
+                results[place] = dict(refused)
             continue
-        for (place, _, warnings), done in zip(group, answers, strict=True):
-            told = {"status": 200, **_submitted(done)} if isinstance(done, Submitted) else as_result(done)
-            if warnings:
-                told["warnings"] = warnings
-            results[place] = told
+        for (place, _), done in zip(group, answers, strict=True):
+            results[place] = {"status": 200, **_submitted(done)} if isinstance(done, Submitted) else as_result(done)
+    for place, warnings in warned.items():
+        results[place]["warnings"] = warnings
     return answer(request, {"results": results})
 
 
