@@ -169,16 +169,13 @@ def since(started: float) -> float:
 def test_a_server_with_many_rows_starts_fast_stays_small_and_prunes_beside_its_work(
     shared: Path, tmp_path: Path
 ) -> None:
-    started = time.monotonic()
-    with served.running(tmp_path / "empty"):
-        empty_s = since(started)
     (tmp_path / "full").mkdir()
     grown(shared, tmp_path / "full", ended=ROWS, queued=ROWS // 10)
-    started = time.monotonic()
+    os.sync()  # the copy of the state is not the server's work
+    empty_s, full_s = (least_start(tmp_path / name) for name in ("empty", "full"))
+    print(f"start-up: empty {empty_s:.2f} s, full {full_s:.2f} s")
+    assert full_s < empty_s + START_S
     with served.running(tmp_path / "full") as server:
-        full_s = since(started)
-        print(f"start-up: empty {empty_s:.2f} s, full {full_s:.2f} s")
-        assert full_s < empty_s + START_S
         stop = threading.Event()
         wal = server.state_dir / "lakeshore.db-wal"
         walked: list[int] = []
@@ -219,6 +216,16 @@ def test_a_server_with_many_rows_starts_fast_stays_small_and_prunes_beside_its_w
         used = memory_mib(server.process.pid)
         print(f"memory: {used:.0f} MiB at most")
         assert used < MEMORY_MIB
+
+
+def least_start(directory: Path) -> float:
+    """Seconds from the command to the first answer, the least of three."""
+    least = float("inf")
+    for _ in range(3):
+        before = time.monotonic()
+        with served.running(directory):
+            least = min(least, since(before))
+    return least
 
 
 def prune(server: served.Served, **wanted: Any) -> int:
@@ -344,6 +351,10 @@ def test_a_payload_that_was_just_touched_or_is_named_is_not_collected(tmp_path: 
     assert left == ["a", "a/named", "a/touched", "other", "young"]
     with pytest.raises(FileNotFoundError):
         plane.blobs.touch("b/c/garbage")
+    touched = plane.blobs.path("a/touched")  # after somebody looked whether a row names it
+    assert not plane.blobs.collect(touched, now - GRACE_S) and touched.exists()
+    os.utime(touched, (now - 2 * GRACE_S, now - 2 * GRACE_S))
+    assert plane.blobs.collect(touched, now - GRACE_S) and not touched.exists()
     plane.close()
 
 
