@@ -1,6 +1,6 @@
 """The little that the async surface needs of a loop, on asyncio and on trio alike.
 
-A `Promise` is made on a loop and kept from any thread. Trio is only looked for when somebody has imported it.
+A promise is made on a loop and kept from any thread. Trio is only looked for when somebody has imported it.
 """
 
 from __future__ import annotations
@@ -8,8 +8,10 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Awaitable, Callable, Coroutine
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
@@ -17,119 +19,146 @@ T = TypeVar("T")
 THREADS = 16
 
 
-class Promise(Generic[T]):
-    """One value that another thread or task will bring. Await it once."""
+class Promise(ABC, Generic[T]):
+    """One value that another thread or task will bring to the loop on which `promise` made this. Await it once."""
+
+    __slots__ = ("_error", "_thread", "_value", "kept")
 
     def __init__(self) -> None:
+        self.kept = False
         self._value: Any = None
         self._error: BaseException | None = None
-        self._kept = False
-        self._wake: Callable[[], None]
-        self._wait: Callable[[float | None], Coroutine[Any, Any, bool]]
-        if _trio_runs():
-            self._trio()
-        else:
-            self._asyncio()
-
-    @property
-    def kept(self) -> bool:
-        return self._kept
+        self._thread = threading.get_ident()
 
     def keep(self, value: T) -> None:
-        """Bring the value, from any thread."""
+        """Bring the value, from any thread; from the loop's own it costs no wake-up of the loop."""
         self._value = value
-        self._kept = True
-        self._wake()
+        self._ready()
 
     def fail(self, error: BaseException) -> None:
         """Bring an exception instead."""
         self._error = error
-        self._kept = True
-        self._wake()
+        self._ready()
 
     async def wait(self, timeout_s: float | None = None) -> T:
         """The value. Raises what it failed with, or TimeoutError."""
-        if not self._kept and not await self._wait(timeout_s):
-            raise TimeoutError
+        if not self.kept:
+            await self._wait(timeout_s)
+            if not self.kept:
+                raise TimeoutError
         if self._error is not None:
             raise self._error
         return self._value  # type: ignore[no-any-return]  # kept with a T
 
-    def _asyncio(self) -> None:
+    def _ready(self) -> None:
+        self.kept = True
+        if threading.get_ident() == self._thread:
+            self._wake()
+        else:
+            self._wake_from_afar()
+
+    @abstractmethod
+    def _wake(self) -> None: ...
+
+    @abstractmethod
+    def _wake_from_afar(self) -> None:
+        """`_wake`, from another thread; nothing when the loop has ended: nobody waits any more."""
+
+    @abstractmethod
+    async def _wait(self, timeout_s: float | None) -> None:
+        """Until it is woken or the time is over."""
+
+
+class _AsyncioPromise(Promise[T]):
+    __slots__ = ("_future", "_loop")
+
+    def __init__(self) -> None:
         import asyncio  # wall: only the loop that runs is loaded
 
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[None] = loop.create_future()
+        super().__init__()
+        self._loop = asyncio.get_running_loop()
+        self._future: asyncio.Future[None] = self._loop.create_future()
 
-        def ready() -> None:
-            if not future.done():
-                future.set_result(None)
+    def _wake(self) -> None:
+        if not self._future.done():
+            self._future.set_result(None)
 
-        def wake() -> None:
-            try:
-                loop.call_soon_threadsafe(ready)
-            except RuntimeError:  # the loop has ended: nobody waits any more
-                return
+    def _wake_from_afar(self) -> None:
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._wake)
 
-        async def wait(timeout_s: float | None) -> bool:
-            if timeout_s is None:
-                await future
-                return True
-            done, _pending = await asyncio.wait([future], timeout=timeout_s)
-            return bool(done)
+    async def _wait(self, timeout_s: float | None) -> None:
+        if timeout_s is None:
+            await self._future
+            return
+        timer = self._loop.call_later(timeout_s, self._wake)
+        try:
+            await self._future
+        finally:
+            timer.cancel()
 
-        self._wake, self._wait = wake, wait
 
-    def _trio(self) -> None:
+class _TrioPromise(Promise[T]):
+    __slots__ = ("_event", "_token")
+
+    def __init__(self) -> None:
         import trio  # wall: only the loop that runs is loaded
 
-        token = trio.lowlevel.current_trio_token()
-        event = trio.Event()
+        super().__init__()
+        self._token = trio.lowlevel.current_trio_token()
+        self._event = trio.Event()
 
-        def wake() -> None:
-            try:
-                token.run_sync_soon(event.set)
-            except trio.RunFinishedError:  # nobody waits any more
-                return
+    def _wake(self) -> None:
+        self._event.set()
 
-        async def wait(timeout_s: float | None) -> bool:
-            with trio.move_on_after(float("inf") if timeout_s is None else max(0.0, timeout_s)):
-                await event.wait()
-            return event.is_set()
+    def _wake_from_afar(self) -> None:
+        import trio  # wall: only the loop that runs is loaded
 
-        self._wake, self._wait = wake, wait
+        with suppress(trio.RunFinishedError):
+            self._token.run_sync_soon(self._event.set)
+
+    async def _wait(self, timeout_s: float | None) -> None:
+        import trio  # wall: only the loop that runs is loaded
+
+        with trio.move_on_after(float("inf") if timeout_s is None else max(0.0, timeout_s)):
+            await self._event.wait()
+
+
+def promise() -> Promise[Any]:
+    """A promise to the loop that runs."""
+    return _TrioPromise() if _trio_runs() else _AsyncioPromise()
 
 
 async def in_thread(call: Callable[[], T]) -> T:
     """Run a short blocking call in one of the process's few threads."""
-    promise: Promise[T] = Promise()
+    made: Promise[T] = promise()
 
     def run() -> None:
         try:
             value = call()
         except BaseException as exc:  # noqa: BLE001  # carried to the awaiting task, whatever it is
-            promise.fail(exc)
+            made.fail(exc)
         else:
-            promise.keep(value)
+            made.keep(value)
 
     _executor().submit(run)
-    return await promise.wait()
+    return await made.wait()
 
 
 def in_own_thread(call: Callable[[], T], name: str) -> Awaitable[T]:
     """Run a long blocking call in a thread of its own."""
-    promise: Promise[T] = Promise()
+    made: Promise[T] = promise()
 
     def run() -> None:
         try:
             value = call()
         except BaseException as exc:  # noqa: BLE001  # carried to the awaiting task, whatever it is
-            promise.fail(exc)
+            made.fail(exc)
         else:
-            promise.keep(value)
+            made.keep(value)
 
     threading.Thread(target=run, name=name, daemon=True).start()
-    return promise.wait()
+    return made.wait()
 
 
 async def sleep(seconds: float) -> None:

@@ -17,7 +17,7 @@ from lakeshore.net.errors import ConnectionLost, NetError
 from lakeshore.net.errors import Timeout as NetTimeout
 
 from . import http_wire, outcomes
-from .aio import Promise, in_thread, loop_key, sleep
+from .aio import Promise, in_thread, loop_key, promise, sleep
 from .errors import DispatchError
 from .http_client import SLACK_S, HttpClient
 from .http_wire import Refusal
@@ -26,6 +26,9 @@ from .watch import WatchBook
 from .watcher import POLL_S, patience
 
 T = TypeVar("T")
+
+MAX_SENDERS = 8
+"""So many full batches may be on their way at once."""
 
 
 class AsyncHttp:
@@ -189,6 +192,16 @@ class AsyncHttp:
         return found
 
 
+class _Leaving:
+    """A submit on its way, and the promise of its answer, or of None: send what is in the outbox."""
+
+    __slots__ = ("item", "promise")
+
+    def __init__(self, item: dict[str, Any]) -> None:
+        self.item = item
+        self.promise = promise()
+
+
 class _Loop:
     """What the tasks of one loop share: a watch, and submits that wait to leave."""
 
@@ -196,77 +209,76 @@ class _Loop:
         self._verbs = verbs
         self._book = WatchBook()
         self._leading = False
-        self._promises: dict[str, set[Promise[None]]] = {}
-        self._followers: dict[Promise[None], None] = {}
-        self._outbox: deque[tuple[dict[str, Any], Promise[Any]]] = deque()
-        self._sending = False
+        self._followers: dict[str, list[Promise[None]]] = {}
+        self._heir: Promise[None] | None = None
+        """Who was woken to lead, and does not yet."""
+        self._outbox: deque[_Leaving] = deque()
+        self._senders = 0
         self._waits = patience()
 
     # -- submits
 
     async def submit(self, item: dict[str, Any]) -> str:
-        promise: Promise[Any] = Promise()
-        self._outbox.append((item, promise))
-        if not self._sending:
-            self._sending = True
-            try:
-                await sleep(0)  # whoever submits in this turn of the loop leaves with us
-                while self._outbox and not promise.kept:
-                    await self._send_batch()
-            finally:
-                self._sending = False
-                self._pass_on_outbox()
-        answer: Any = None
-        while answer is None:
-            answer = await promise.wait()
-            if answer is None:  # asked to send: the sender before us has what it wanted
-                promise = await self._take_over(item)
+        """Each task puts its item into the outbox. One sends what is there, once a turn of the loop has brought it
+        company; a full batch leaves at once. Who has its own answer leaves the sending to one that still waits.
+        """
+        leaving = _Leaving(item)
+        self._outbox.append(leaving)
+        try:
+            if not self._senders or (len(self._outbox) >= MAX_ITEMS and self._senders < MAX_SENDERS):
+                await self._send(leaving)
+            while (answer := await leaving.promise.wait()) is None:  # asked to send
+                leaving.promise = promise()
+                await self._send(leaving)
+        except BaseException:
+            if leaving in self._outbox:
+                self._outbox.remove(leaving)
+            self._ask_to_send()
+            raise
         if int(answer.get("status", 200)) != 200:
             http_wire.refuse(int(answer["status"]), answer, "submitting")
         sent = str(answer["invocation_id"])
-        self._book.forget(sent)
-        self._book.submitted(sent)
+        self._book.submitted(sent, again="retry_failed" in item)
         return sent
 
-    async def _take_over(self, item: dict[str, Any]) -> Promise[Any]:
-        promise: Promise[Any] = Promise()
-        self._outbox.appendleft((item, promise))
-        self._sending = True
+    async def _send(self, mine: _Leaving) -> None:
+        self._senders += 1
         try:
-            while self._outbox and not promise.kept:
-                await self._send_batch()
+            if len(self._outbox) < MAX_ITEMS:
+                await sleep(0)
+            while self._outbox and not mine.promise.kept:
+                await self._send_batch(mine)
         finally:
-            self._sending = False
-            self._pass_on_outbox()
-        return promise
+            self._senders -= 1
+            self._ask_to_send()
 
-    def _pass_on_outbox(self) -> None:
-        if self._outbox:
-            _item, promise = self._outbox.popleft()
-            promise.keep(None)
+    def _ask_to_send(self) -> None:
+        if self._outbox and not self._senders:
+            self._outbox[0].promise.keep(None)
 
-    async def _send_batch(self) -> None:
-        batch: list[tuple[dict[str, Any], Promise[Any]]] = []
+    async def _send_batch(self, mine: _Leaving) -> None:
+        batch: list[_Leaving] = []
         size = 0
         while self._outbox and len(batch) < MAX_ITEMS and size < MAX_BYTES:
             batch.append(self._outbox.popleft())
-            size += len(batch[-1][0].get("args_blob") or b"")
-        bodies = [item for item, _promise in batch]
+            size += len(batch[-1].item.get("args_blob") or b"")
         watch = self._book.session
         try:
             if len(batch) == 1:
-                sent = await self._verbs.call("POST", http_wire.SUBMIT, {**bodies[0], "watch": watch}, "submitting")
-                answers = [sent]
+                body = {**batch[0].item, "watch": watch}
+                answers = [await self._verbs.call("POST", http_wire.SUBMIT, body, "submitting")]
             else:
-                body = {"invocations": bodies, "watch": watch}
+                body = {"invocations": [leaving.item for leaving in batch], "watch": watch}
                 answers = (await self._verbs.call("POST", http_wire.SUBMIT, body, "submitting"))["results"]
-        except BaseException as exc:
-            told = exc if isinstance(exc, Exception) else DispatchError("the task that sent this submit was cancelled")
-            for _item, promise in batch:
-                promise.fail(told)
+        except Exception as exc:  # noqa: BLE001  # each of them raises it
+            for leaving in batch:
+                leaving.promise.fail(exc)
+            return
+        except BaseException:  # the sending task was cancelled: for the others that was no answer
+            self._outbox.extendleft(leaving for leaving in reversed(batch) if leaving is not mine)
             raise
-        for (_item, promise), answer in zip(batch, answers, strict=True):
-            promise.keep(answer)
+        for leaving, answer in zip(batch, answers, strict=True):
+            leaving.promise.keep(answer)
 
     # -- results
 
@@ -276,7 +288,7 @@ class _Loop:
         book = self._book
         book.enter(id_)
         try:
-            if self._leading and id_ not in book._listed and book.answer(id_) is None:
+            if self._leading and not book.is_listed(id_) and book.answer(id_) is None:
                 self._tell(book.read(await self._ask(0.0)))
             while (answer := book.answer(id_)) is None:
                 left = deadline - time.monotonic()
@@ -290,21 +302,23 @@ class _Loop:
             return answer
         finally:
             book.leave(id_)
+            self._hand_over()
 
     async def _follow(self, id_: str, left: float) -> None:
-        promise: Promise[None] = Promise()
-        waiting = self._promises.setdefault(id_, set())
-        waiting.add(promise)
-        self._followers[promise] = None
+        told: Promise[None] = promise()
+        self._followers.setdefault(id_, []).append(told)
         try:
-            await promise.wait(left if left != float("inf") else None)
+            await told.wait(left if left != float("inf") else None)
         except TimeoutError:
             return
         finally:
-            waiting.discard(promise)
-            if not waiting:
-                self._promises.pop(id_, None)
-            self._followers.pop(promise, None)
+            if self._heir is told:
+                self._heir = None
+            waiting = self._followers.get(id_)
+            if waiting is not None and told in waiting:
+                waiting.remove(told)
+                if not waiting:
+                    del self._followers[id_]
 
     async def _lead(self, wait_s: float) -> None:
         self._leading = True
@@ -331,16 +345,19 @@ class _Loop:
 
     def _tell(self, ids: list[str]) -> None:
         for id_ in ids:
-            for promise in self._promises.pop(id_, ()):
-                promise.keep(None)
+            for told in self._followers.pop(id_, ()):
+                told.keep(None)
 
     def _hand_over(self) -> None:
-        """Wake one that still waits: it leads from here."""
-        while self._followers:
-            promise, _ = self._followers.popitem()
-            if not promise.kept:
-                promise.keep(None)
-                return
+        """When nobody leads, wake one that still waits: it leads from here."""
+        if self._leading or self._heir is not None:
+            return
+        for waiting in self._followers.values():
+            for told in waiting:
+                if not told.kept:
+                    self._heir = told
+                    told.keep(None)
+                    return
 
 
 def _after(timeout: float | None) -> float:

@@ -96,7 +96,7 @@ class HttpDispatch:
         )
         answer = state.submitter.submit(item)
         sent = str(answer["invocation_id"])
-        state.watcher.submitted(sent)
+        state.watcher.submitted(sent, again=retry_failed is not None)
         return sent
 
     def cancel(self, inv_id: str) -> bool:
@@ -108,7 +108,7 @@ class HttpDispatch:
         """As `Dispatch.retry`."""
         path = http_wire.path("v1", "namespaces", self.namespace, "invocations", inv_id, "retry")
         self.client.call("POST", path, {} if claim is None else {"claim": claim}, f"retrying {inv_id}")
-        self._state().watcher.submitted(inv_id)
+        self._state().watcher.submitted(inv_id, again=True)
         return inv_id
 
     def get(self, inv_id: str) -> dict[str, Any] | None:

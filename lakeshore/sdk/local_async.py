@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from lakeshore.wire.frames import ValueReader
 
 from . import outcomes
-from .aio import Promise, in_own_thread, in_thread
+from .aio import Promise, in_own_thread, in_thread, promise
 
 T = TypeVar("T")
 _DONE = object()
@@ -56,14 +56,14 @@ class ThreadedPlane:
         if not hasattr(self._plane, "watch_done"):
             return await in_own_thread(lambda: self._plane.result(inv_id, timeout=timeout), f"result-{inv_id[-6:]}")
         watcher = _watcher(self._plane)
-        promise = watcher.add(inv_id)
+        told = watcher.add(inv_id)
         try:
-            await promise.wait(timeout)
+            await told.wait(timeout)
         except TimeoutError:
             row = await self.get(inv_id)
             raise outcomes.still(inv_id, "unknown" if row is None else str(row["state"]), timeout) from None
         finally:
-            watcher.drop(inv_id, promise)
+            watcher.drop(inv_id, told)
         return await in_thread(lambda: self._plane.result(inv_id, timeout=0))
 
     async def journal_read(
@@ -107,10 +107,9 @@ class _Puller:
         threading.Thread(target=self._run, name=name, daemon=True).start()
 
     async def next(self) -> Any:
-        promise: Promise[Any] = Promise()
-        self._promise = promise
+        made = self._promise = promise()
         self._asked.release()
-        return await promise.wait()
+        return await made.wait()
 
     def stop(self) -> None:
         self._stopped = True
@@ -142,23 +141,23 @@ class _Watcher:
         self._running = False
 
     def add(self, inv_id: str) -> Promise[None]:
-        promise: Promise[None] = Promise()
+        made: Promise[None] = promise()
         plane = self._plane()
         with self._lock:
-            self._waiting.setdefault(inv_id, set()).add(promise)
+            self._waiting.setdefault(inv_id, set()).add(made)
             if not self._running:
                 self._running = True
                 threading.Thread(target=self._run, args=(time.time(),), name="lakeshore-results", daemon=True).start()
         # Asked after it is listed, so that an end in between is seen by one of the two.
         if plane is not None and plane.ended(inv_id):
             self._finish([inv_id], None)
-        return promise
+        return made
 
-    def drop(self, inv_id: str, promise: Promise[None]) -> None:
+    def drop(self, inv_id: str, told: Promise[None]) -> None:
         with self._lock:
             waiting = self._waiting.get(inv_id)
             if waiting is not None:
-                waiting.discard(promise)
+                waiting.discard(told)
                 if not waiting:
                     del self._waiting[inv_id]
 
@@ -189,9 +188,9 @@ class _Watcher:
 
     def _finish(self, ids: list[str], error: Exception | None) -> None:
         with self._lock:
-            promises = [promise for id_ in ids for promise in self._waiting.pop(id_, ())]
-        for promise in promises:
-            promise.keep(None) if error is None else promise.fail(error)
+            waiting = [told for id_ in ids for told in self._waiting.pop(id_, ())]
+        for told in waiting:
+            told.keep(None) if error is None else told.fail(error)
 
 
 _watchers: weakref.WeakKeyDictionary[Any, tuple[int, _Watcher]] = weakref.WeakKeyDictionary()

@@ -22,6 +22,8 @@ class WatchBook:
     def __init__(self) -> None:
         self.session = new_id()
         self.waiting: dict[str, int] = {}
+        self._open: set[str] = set()
+        """What is waited for and has no answer."""
         self._listed: set[str] = set()
         self._answers: OrderedDict[str, Mapping[str, Any]] = OrderedDict()
         self._bytes = 0
@@ -29,6 +31,8 @@ class WatchBook:
     def enter(self, id_: str) -> None:
         """Somebody waits for `id_`."""
         self.waiting[id_] = self.waiting.get(id_, 0) + 1
+        if id_ not in self._answers:
+            self._open.add(id_)
 
     def leave(self, id_: str) -> None:
         """One waiter less."""
@@ -37,21 +41,30 @@ class WatchBook:
             self.waiting[id_] = left
         else:
             del self.waiting[id_]
+            self._open.discard(id_)
 
-    def submitted(self, id_: str) -> None:
-        """A submit carried the session: the server's set holds the id already."""
-        self._listed.add(id_)
+    def submitted(self, id_: str, *, again: bool) -> None:
+        """A submit carried the session: the server's set holds the id, or has told its end before the submit was
+        answered. A row that was queued `again` has no answer that counts.
+        """
+        if again:
+            self.forget(id_)
+        if id_ not in self._answers:
+            self._listed.add(id_)
+
+    def is_listed(self, id_: str) -> bool:
+        """Whether the server's set should hold the id."""
+        return id_ in self._listed
 
     def unlisted(self) -> list[str]:
         """Ids that are waited for and not in the server's set; they count as listed from now on."""
-        fresh = self.waiting.keys() - self._listed - self._answers.keys()
+        fresh = self._open - self._listed
         self._listed |= fresh
         return list(fresh)
 
     def request(self, timeout_s: float) -> dict[str, Any]:
         """The body of the next poll."""
-        waiting = len(self.waiting.keys() - self._answers.keys())
-        return {"watch": self.session, "add": self.unlisted(), "timeout_s": timeout_s, "waiting": waiting}
+        return {"watch": self.session, "add": self.unlisted(), "timeout_s": timeout_s, "waiting": len(self._open)}
 
     def read(self, answer: Mapping[str, Any]) -> list[str]:
         """Take the answers in; the ids that have one now. A set that the server lost is listed anew."""
@@ -78,11 +91,14 @@ class WatchBook:
         item = self._answers.pop(id_, None)
         if item is not None:
             self._bytes -= _size(item)
+            if id_ in self.waiting:
+                self._open.add(id_)
 
     def _keep(self, id_: str, item: Mapping[str, Any]) -> None:
         self.forget(id_)
         self._answers[id_] = item
         self._bytes += _size(item)
+        self._open.discard(id_)
         while len(self._answers) > KEEP_ANSWERS or self._bytes > KEEP_BYTES:
             oldest = next((i for i in self._answers if i not in self.waiting), None)
             if oldest is None:

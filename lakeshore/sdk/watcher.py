@@ -32,11 +32,10 @@ class Watcher:
         self.trouble: str | None = None
         """Why the server could not be asked, while it cannot."""
 
-    def submitted(self, id_: str) -> None:
-        """A submit carried this watcher's session."""
+    def submitted(self, id_: str, *, again: bool = False) -> None:
+        """A submit carried this watcher's session; `again` when it may have queued an ended row."""
         with self._changed:
-            self.book.forget(id_)
-            self.book.submitted(id_)
+            self.book.submitted(id_, again=again)
 
     def wait(self, id_: str, timeout_s: float | None) -> Mapping[str, Any] | None:
         """The answer for `id_`, or None when the time is over."""
