@@ -2,7 +2,7 @@
 
 What a body does never ends the worker: its exceptions of every kind, `sys.exit`, a result that does not travel and an
 error that cannot be printed are an ending of the job. What it changes in the process and a next body would trip over is
-put back: the working directory, signal handlers, the event loop policy.
+put back (`belongings`).
 
 Not run again, whatever attempts remain: what is refused before the body begins (no Envelope, a function that this
 worker may not or cannot run), what does not travel, and what was stopped at its time limit.
@@ -13,9 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
-import sys
-import threading
 from collections.abc import Callable, Mapping
 from contextvars import Token
 from pathlib import Path
@@ -26,6 +23,7 @@ from lakeshore.wire.messages import MAX_PAYLOAD_BYTES
 
 from . import failures
 from .ambient import install_plane, uninstall_plane
+from .belongings import Borrowed, Owned
 from .bodies import run_body, stepped
 from .context import RunContext, swap
 from .errors import TransportError, WorkerError
@@ -36,21 +34,15 @@ from .sources import Ending, FrameSink, Work
 from .transport import Resolver
 from .yields import Yields
 
-_SIGNALS = tuple(
-    getattr(signal, name)
-    for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGURG", "SIGALRM", "SIGCHLD", "SIGPIPE", "SIGUSR1", "SIGUSR2")
-    if hasattr(signal, name)
-)
-# The one below `signal.getsignal`: that makes an enum of every answer, which costs as much as a small job.
-_handler_of: Callable[[int], Any] = getattr(sys.modules.get("_signal"), "getsignal", signal.getsignal)
-
 _WHY = {"cancelled": "cancelled on request", "lost": "this worker lost its claim, and stopped the body"}
 
 
 class Setup:
-    """What a worker runs its jobs with. `root` is absolute; `plane` is where a body's own submits go."""
+    """What a worker runs its jobs with. `root` is absolute; `plane` is where a body's own submits go; `owned` is of a
+    worker process.
+    """
 
-    __slots__ = ("context", "plane", "resolve")
+    __slots__ = ("context", "owned", "plane", "resolve")
 
     def __init__(
         self,
@@ -60,9 +52,11 @@ class Setup:
         allow_pickled: bool = False,
         runtime_policy: str = "minor",
         plane: Any = None,
+        owned: Owned | None = None,
     ) -> None:
         self.context = RunContext(root=root)
         self.plane = plane
+        self.owned = owned
         self.resolve = Resolver(registry=registry, allow_pickled=allow_pickled, runtime_policy=runtime_policy)
 
 
@@ -86,11 +80,8 @@ def execute(work: Work, sink: Callable[[Work], FrameSink], setup: Setup, interru
         return interrupted(work, early)
     try:
         try:
-            before = _Surroundings.now()
-            try:
+            with setup.owned or Borrowed():
                 result = _result(work, sink, setup, interrupter, streamed)
-            finally:
-                before.put_back()
             ending = Ending(outcome="succeeded", result=result, last_seq=last_seq)
         except _Refused as refused:
             ending = _failed(refused.__cause__ or refused, retry=False, last_seq=last_seq)
@@ -237,40 +228,3 @@ class _Ambient:
     def __exit__(self, *_: object) -> None:
         uninstall_plane(self._token)
         swap(self._context)
-
-
-class _Surroundings(NamedTuple):
-    """What a body can change in this process and a next one would trip over."""
-
-    directory: str | None
-    handlers: tuple[Any, ...]
-    policy: Any
-
-    @classmethod
-    def now(cls) -> _Surroundings:
-        in_main = threading.get_ident() == threading.main_thread().ident
-        return cls(_where(), tuple(map(_handler_of, _SIGNALS)) if in_main else (), _policy())
-
-    def put_back(self) -> None:
-        """Make it as it was."""
-        if self.directory is not None and _where() != self.directory:
-            with contextlib.suppress(OSError):
-                os.chdir(self.directory)
-        if self.handlers and tuple(map(_handler_of, _SIGNALS)) != self.handlers:
-            for number, handler in zip(_SIGNALS, self.handlers, strict=True):
-                if handler is not None and _handler_of(number) is not handler:
-                    signal.signal(number, handler)
-        if _policy() is not self.policy:
-            sys.modules["asyncio"].set_event_loop_policy(self.policy)
-
-
-def _where() -> str | None:
-    try:
-        return os.getcwd()
-    except OSError:
-        return None
-
-
-def _policy() -> Any:
-    events = sys.modules.get("asyncio.events")
-    return None if events is None else vars(events).get("_event_loop_policy")

@@ -19,7 +19,7 @@ _LOOP = os.sep + "asyncio" + os.sep
 
 def describe(error: BaseException) -> dict[str, Any]:
     """The error map of an exception."""
-    found = {"type": _clean(type(error).__name__), "message": message_of(error)}
+    found = {"type": _clean(_name_of(error)), "message": message_of(error)}
     trace = _trace_of(error)
     if trace:
         found["traceback"] = trace
@@ -33,8 +33,12 @@ def message_of(error: BaseException) -> str:
     try:
         text = str(error)
     except BaseException as broken:  # noqa: BLE001  # a message is wanted, not the reason why there is none
-        return f"(its message cannot be shown: __str__ raised {type(broken).__name__})"
+        return f"(its message cannot be shown: __str__ raised {_name_of(broken)})"
     return _short(_clean(text), MESSAGE_LIMIT)
+
+
+def _name_of(error: BaseException) -> str:
+    return str(type.__dict__["__name__"].__get__(type(error)))  # a metaclass may say something else, or raise
 
 
 def _text(code: object) -> str:
@@ -49,7 +53,7 @@ def _trace_of(error: BaseException) -> str:
             return ""  # nothing of the user's ran
         return _short(_clean("".join(shown.format())), TRACEBACK_LIMIT)
     except BaseException as broken:  # noqa: BLE001  # an exception may lie about itself in every attribute
-        return f"(no traceback: {type(broken).__name__} while it was made)"
+        return f"(no traceback: {_name_of(broken)} while it was made)"
 
 
 def _first_of_the_user(trace: TracebackType | None) -> TracebackType | None:

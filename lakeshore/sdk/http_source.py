@@ -136,6 +136,8 @@ class SessionSource:
         self._draining = True
         session = self._session
         session.give_back()
+        with session.lock:
+            session.held.clear()  # of a body that has no ending nothing more is known: it is lost with this session
         deadline = time.monotonic() + FAREWELL_S
         try:
             self._poll(0.0, capacity=0)

@@ -15,8 +15,8 @@ import logging
 import queue
 import signal
 import threading
-import time
 from collections.abc import Callable
+from time import monotonic  # the watchdog goes on when a body breaks the module's own
 from types import FrameType, TracebackType
 from typing import Any, TypeVar
 
@@ -78,7 +78,7 @@ class Interrupter:
         """A body begins; its serial number. It is interrupted after `timeout_s` seconds."""
         serial = self._serial + 1
         self._wanted = None
-        self._deadline = None if timeout_s is None else (serial, time.monotonic() + timeout_s)
+        self._deadline = None if timeout_s is None else (serial, monotonic() + timeout_s)
         self._serial = self._running = serial
         # The watchdog writes when it will look and then reads the deadline; here it is the other way round.
         if self._deadline is not None and self._deadline[1] < self._looks_at:
@@ -156,7 +156,7 @@ class Interrupter:
     def _watch(self) -> None:
         serial, times, again_at = 0, 0, 0.0  # the body that is being stopped
         while True:
-            now = time.monotonic()
+            now = monotonic()
             deadline, wanted = self._deadline, self._wanted
             if deadline is not None and deadline[1] <= now and self.why() is None:
                 self._wanted = wanted = (deadline[0], "timeout")
@@ -173,7 +173,7 @@ class Interrupter:
             if self._deadline is not deadline:
                 continue
             try:
-                message = self._inbox.get(timeout=max(0.0, looks_at - time.monotonic()))
+                message = self._inbox.get(timeout=max(0.0, looks_at - monotonic()))
             except queue.Empty:
                 continue
             if message is None:

@@ -20,6 +20,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from .belongings import Owned
 from .errors import DispatchError, WorkerError
 from .execution import Setup, execute, interrupted
 from .interrupts import GRACE_S, Interrupter
@@ -97,12 +98,12 @@ class Worker:
         worker_id: str | None = None,
         on_stuck: Callable[[], None] | None = None,
         grace_s: float = GRACE_S,
-        own_signals: bool = True,
+        own_process: bool = False,
         may_pass: Callable[[DispatchError], bool] | None = None,
     ) -> None:
         """Options as in `run_worker`. `on_stuck` is called, in another thread, after a body that cannot be stopped was
-        reported; it is to end the process. `own_signals=False` leaves Ctrl-C to the caller. `may_pass` says of an error
-        whether to try again, more and more slowly, instead of raising it.
+        reported; it is to end the process. `own_process`: nothing but bodies run in this process, and its caller sees
+        to Ctrl-C. `may_pass` says of an error whether to try again, more and more slowly, instead of raising it.
         """
         q = getattr(q, "sync", q)
         plane = getattr(q, "plane", None)
@@ -121,6 +122,7 @@ class Worker:
             allow_pickled=bool(getattr(plane, "local", True)) if allow_pickled is None else allow_pickled,
             runtime_policy=runtime_policy,
             plane=plane,
+            owned=Owned() if own_process else None,
         )
         self._draining = False
         self._wake = threading.Event()
@@ -128,7 +130,7 @@ class Worker:
         self._work: Work | None = None
         self._source: Source | None = None
         self._canary = _Canary()
-        self._own_signals = own_signals
+        self._own_process = own_process
         self._leave = on_stuck
         self._may_pass = may_pass
         self._pause_s = FIRST_PAUSE_S
@@ -278,7 +280,7 @@ class _CtrlC:
 
     def __enter__(self) -> None:
         if (
-            self._worker._own_signals
+            not self._worker._own_process
             and threading.current_thread() is threading.main_thread()
             and signal.getsignal(signal.SIGINT) is signal.default_int_handler
         ):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lakeshore.sdk.entry.worker import main
+from lakeshore.sdk.entry.worker import leave, main
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    leave(main())

@@ -18,6 +18,7 @@ import logging
 import os
 import signal
 import sys
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
@@ -32,6 +33,7 @@ from ..transport import POLICIES
 from ..worker import Worker
 
 FAILED = 1
+_MAIN = threading.main_thread()
 SECRETS = ("LAKESHORE_CLIENT_TOKEN", "LAKESHORE_TOKEN", "LAKESHORE_ADMIN_TOKEN")
 
 
@@ -73,7 +75,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         runtime_policy=settings.runtime_policy,
         worker_id=settings.worker_id,
         on_stuck=again.replace,
-        own_signals=False,
+        own_process=True,
         grace_s=GRACE_S,
         may_pass=None if settings.once or settings.url is None else _passing,
     )
@@ -83,6 +85,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     finally:
         with contextlib.suppress(DispatchError):
             plane.close()
+
+
+def leave(code: int) -> NoReturn:
+    """End the process, though a body may have left a thread that never ends."""
+    left = [thread.name for thread in threading.enumerate() if not thread.daemon and thread is not _MAIN]
+    if not left:
+        raise SystemExit(code)
+    _say(f"lakeshore worker: not waiting for what bodies left running: {', '.join(left)}")
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):
+            stream.flush()
+    os._exit(code)
 
 
 def read_settings(argv: Sequence[str] | None = None) -> Settings:
@@ -216,4 +230,4 @@ class _Again:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    leave(main())
