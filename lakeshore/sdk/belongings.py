@@ -9,7 +9,9 @@ the modules and the environment. What a body adds there stays: libraries add to 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
+import resource
 import signal
 import sys
 import threading
@@ -36,6 +38,7 @@ _CLOCKS = {
     for name in ("time", "monotonic", "perf_counter", "sleep", "time_ns", "monotonic_ns", "perf_counter_ns")
 }
 _TRIES = 3
+_FAR = min(1000, resource.getrlimit(resource.RLIMIT_NOFILE)[0] - 8)
 
 
 class Borrowed:
@@ -116,7 +119,7 @@ class Owned(Borrowed):
         self._files = [_copy_of(fd) for fd in range(3)]
         self._hooks = (sys.excepthook, sys.unraisablehook)
         self._recursion = sys.getrecursionlimit()
-        self._lists: tuple[list[Any], list[Any], list[Any]] = (
+        self._lists: tuple[list[Any], ...] = (
             list(sys.path),
             list(sys.meta_path),
             list(sys.path_hooks),
@@ -174,7 +177,7 @@ class Owned(Borrowed):
             try:
                 os.get_inheritable(fd)
             except OSError:
-                os.dup2(self._files[fd], fd)
+                _reopen(fd, self._files[fd])
         if [sys.stdin, sys.stdout, sys.stderr] != self._streams:
             sys.stdin, sys.stdout, sys.stderr = self._streams
         for fd, stream in enumerate(self._streams):
@@ -201,11 +204,21 @@ def _put_back_items(now: list[Any], before: list[Any]) -> None:
 
 
 def _copy_of(fd: int) -> int:
-    """A copy of a standard file, of /dev/null where it was closed from the start."""
+    """A copy of a standard file, out of the way of who closes all that may be open; -1 where it was closed before."""
     try:
-        return os.dup(fd)
+        return fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _FAR)
     except OSError:
-        return os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+        return -1
+
+
+def _reopen(fd: int, copy: int) -> None:
+    try:
+        os.dup2(copy, fd)
+    except OSError:
+        nowhere = os.open(os.devnull, os.O_RDWR)
+        if nowhere != fd:
+            os.dup2(nowhere, fd)
+            os.close(nowhere)
 
 
 def _opened(fd: int) -> Any:
