@@ -16,7 +16,7 @@ import os
 from collections.abc import Callable, Mapping
 from contextvars import Token
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from lakeshore import wire
 from lakeshore.wire.messages import MAX_PAYLOAD_BYTES

@@ -127,7 +127,7 @@ class Guardian:
         self._wards: dict[str, Ward] = {}
         self._poll = select.poll()
         self._poll.register(0, select.POLLIN | select.POLLHUP)
-        self._pidfd = int(plane["pidfd"])
+        self._pidfd = int(plane.get("pidfd", -1))
         self._watched = Watched(self._pid, self._pidfd)
         if self._pidfd >= 0:
             self._poll.register(self._pidfd, select.POLLIN)
