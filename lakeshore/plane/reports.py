@@ -194,17 +194,25 @@ def kill(tx: Transaction, ns: str, invocation_id: str, claim: int, now: float) -
     return True
 
 
-def cancel_queued(tx: Transaction, ns: str, queue: str | None, now: float) -> list[tuple[str, str]]:
-    """Kill every queued row of a queue, or of the namespace; (id, queue) of each."""
-    streams = [(id_, name) for id_, name in tx.all(SQL.queued_streams, {"ns": ns, "queue": queue})]
-    for id_, _name in streams:
-        row = read_row(tx, ns, id_)
-        assert row is not None, "the row was read in this transaction"
-        _kill_queued(tx, row, now)
-    killed = tx.all(SQL.kill_all_queued, {"ns": ns, "queue": queue, "now": now, "error": CANCELLED})
-    for _id, name in killed:
-        tx.moved(ns, name, "queued", "killed")
-    return streams + [(id_, name) for id_, name in killed]
+def cancel_queued(
+    tx: Transaction, ns: str, queue: str | None, now: float, *, until: int, limit: int
+) -> list[tuple[str, str]]:
+    """Kill up to `limit` rows of a queue (or of the namespace) that were queued when `until` was the newest `seq`.
+
+    (id, queue) of each; fewer than `limit`: that was all.
+    """
+    some = SQL.queued_until if queue is None else SQL.queued_of_queue_until
+    killed: list[tuple[str, str]] = []
+    for seq, id_, name, last in tx.all(some, {"ns": ns, "queue": queue, "until": until, "limit": limit}):
+        if last >= 0:
+            row = read_row(tx, ns, id_)
+            assert row is not None, "the row was read in this transaction"
+            _kill_queued(tx, row, now)
+        else:
+            tx.change(SQL.kill_if_queued, {"seq": seq, "now": now, "error": CANCELLED, "last_frame": last})
+            tx.moved(ns, name, "queued", "killed")
+        killed.append((id_, name))
+    return killed
 
 
 def _kill_queued(tx: Transaction, row: Row, now: float) -> None:

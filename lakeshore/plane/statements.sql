@@ -217,13 +217,16 @@ WHERE seq = :seq AND state = 'running' AND claim = :claim
 UPDATE invocation SET state = 'killed', finished_at = :now, error = :error, last_frame = :last_frame
 WHERE seq = :seq AND state = 'queued'
 
--- name: queued_streams
-SELECT id, queue FROM invocation
-WHERE ns = :ns AND state = 'queued' AND (:queue IS NULL OR queue = :queue) AND last_frame >= 0
+-- name: newest_seq
+SELECT MAX(seq) FROM invocation
 
--- name: kill_all_queued
-UPDATE invocation SET state = 'killed', finished_at = :now, error = :error
-WHERE ns = :ns AND state = 'queued' AND (:queue IS NULL OR queue = :queue) RETURNING id, queue
+-- name: queued_until
+SELECT seq, id, queue, last_frame FROM invocation INDEXED BY invocation_queued
+WHERE ns = :ns AND state = 'queued' AND seq <= :until LIMIT :limit
+
+-- name: queued_of_queue_until
+SELECT seq, id, queue, last_frame FROM invocation INDEXED BY invocation_queued
+WHERE ns = :ns AND queue = :queue AND state = 'queued' AND seq <= :until LIMIT :limit
 
 -- name: request_cancel_if_running
 UPDATE invocation SET cancel_requested = 1, cancel_deadline = COALESCE(cancel_deadline, :deadline)

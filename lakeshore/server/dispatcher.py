@@ -51,6 +51,7 @@ log = logging.getLogger(__name__)
 
 MAX_PREFETCH = 32
 CANCEL_GRACE_S = 30.0
+CANCELS_AT_ONCE = 200
 SWEEP_S = 1.0
 
 
@@ -369,17 +370,22 @@ class Dispatcher:
         )
 
     async def cancel_queued(self, ns: str, queue: str | None) -> int:
-        """Kill every queued row; how many."""
+        """Kill every row that is queued now, some in a batch so that others are not kept waiting; how many."""
+        until = self.rows(SQL.newest_seq, {})[0][0] or 0
+        count = 0
 
         def committed(killed: list[tuple[str, str]]) -> None:
             for id_, _queue in killed:
                 self._ended(ns, id_)
 
         def verb(tx: Transaction) -> list[tuple[str, str]]:
-            return reports.cancel_queued(tx, ns, queue, self._clock())
+            return reports.cancel_queued(tx, ns, queue, self._clock(), until=until, limit=CANCELS_AT_ONCE)
 
-        killed = await self.writer.write(verb, committed)
-        return len(killed)
+        while True:
+            killed = await self.writer.write(verb, committed)
+            count += len(killed)
+            if len(killed) < CANCELS_AT_ONCE:
+                return count
 
     async def retry(self, ns: str, id_: str, claim: int | None = None) -> str:
         """Queue an ended invocation again; its queue. Raises UnknownInvocation, IllegalTransition."""

@@ -213,6 +213,20 @@ def test_a_server_with_many_rows_starts_fast_stays_small_and_prunes_beside_its_w
         assert statistics.median(waits) < 0.5
         assert server.get(f"{LISTING}?state=failed").body["invocations"] == []
         assert server.get(f"{LISTING}?state=killed").body["count"] == 50
+        cancelled: list[Any] = []
+        path = f"{LISTING}/bulk-cancel?queue=gpu"
+        cancelling = threading.Thread(target=lambda: cancelled.append(server.post(path, {}).body))
+        cancelling.start()
+        waits = []
+        while cancelling.is_alive():
+            before = time.monotonic()
+            assert server.post("/v1/producer/submit", served.one(queue="gpu")).status == 200
+            waits.append(since(before))
+        cancelling.join()
+        print(f"{cancelled[0]}; {len(waits)} submits beside it, p50 {statistics.median(waits) * 1e3:.1f} ms")
+        assert ROWS // 20 <= cancelled[0]["cancelled"] <= ROWS // 20 + len(waits)
+        assert len(waits) > 3, "others are served in between"
+        assert statistics.median(waits) < 0.5
         used = memory_mib(server.process.pid)
         print(f"memory: {used:.0f} MiB at most")
         assert used < MEMORY_MIB
