@@ -20,10 +20,13 @@ def claim(tx: Transaction, wish: Wish, now: float) -> list[Claimed]:
     """Up to `capacity` rows of the wished queues, now `running` under this worker and session."""
     if wish.capacity < 1:
         return []
-    if len(wish.queues) == 1 and wish.kind in _BY_AGE and not wish.queues[0].endswith("*"):
-        taken = _take_oldest(tx, wish, now)
-        if taken or _is_by_age(tx, wish):
-            return taken
+    if len(wish.queues) == 1 and not wish.queues[0].endswith("*"):
+        if tx.has_none_queued(wish.ns, wish.queues[0]):
+            return []
+        if wish.kind in _BY_AGE:
+            taken = _take_oldest(tx, wish, now)
+            if taken or _is_by_age(tx, wish):
+                return taken
     candidates: list[tuple[float, int]] = []
     for queue in _names(tx, wish):
         candidates += _next_of(tx, wish, queue)

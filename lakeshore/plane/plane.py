@@ -21,6 +21,7 @@ from .database import Durability, connect
 from .directories import keep_names
 from .journal import Journal
 from .locks import try_lock
+from .statements import SQL
 from .transaction import Transaction
 
 log = logging.getLogger(__name__)
@@ -50,6 +51,10 @@ class Plane:
             except OSError as exc:
                 self.close()
                 raise SyncFailed(f"syncing the directories of {path} failed: {exc}") from exc
+        self.queued: dict[tuple[str, str], int] | None = None
+        """How many rows of each (namespace, queue) are queued, where no other process writes: None if any may."""
+        if not shared:
+            self.queued = {(ns, queue): n for ns, queue, n in self.rows(SQL.queued_counts, {})}
         self.commit_s = 0.0
         """Seconds that the last COMMIT took, alone."""
 
@@ -104,7 +109,7 @@ class Plane:
 
     def _commit(self, verbs: Sequence[Verb]) -> list[Any]:
         conn = self.conn
-        tx = Transaction(conn, self.journal, self.blobs)
+        tx = Transaction(conn, self.journal, self.blobs, self.queued)
         written = self.journal.mark()
         conn.execute("BEGIN IMMEDIATE")
         try:
@@ -114,7 +119,7 @@ class Plane:
                     results.append(verb(tx))
                 except PlaneError as exc:
                     results.append(exc)
-            tx.flush()
+            moves = tx.flush()
             self.journal.sync()
             before = time.perf_counter()
             conn.execute("COMMIT")
@@ -132,6 +137,10 @@ class Plane:
             if self._roll_back():  # an interrupt may come when it has been committed
                 self.journal.rewind(written)
             raise
+        if self.queued is not None:
+            for (ns, queue, state), n in moves.items():
+                if state == "queued":
+                    self.queued[ns, queue] = self.queued.get((ns, queue), 0) + n
         return results
 
     def _roll_back(self) -> bool:

@@ -364,6 +364,9 @@ WHERE ns = :ns AND worker = :worker AND finished_at IS NOT NULL AND seq < :befor
 -- name: count
 SELECT n FROM tally WHERE ns = :ns AND queue = :queue AND state = :state
 
+-- name: queued_counts
+SELECT ns, queue, COUNT(*) FROM invocation WHERE state = 'queued' GROUP BY ns, queue
+
 -- name: tallies
 SELECT ns, queue, state, n FROM tally WHERE n != 0
 

@@ -7,7 +7,7 @@ rows they count.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from .blobs import Blobs
@@ -15,17 +15,23 @@ from .contract import BlobRef, Payload
 from .journal import Journal
 from .statements import SQL
 
+Count = tuple[str, str, str]
+"""Namespace, queue, state: what rows are counted by."""
+
 
 class Transaction:
     """What a verb writes through."""
 
-    __slots__ = ("_moves", "blobs", "conn", "journal")
+    __slots__ = ("_moves", "_queued", "blobs", "conn", "journal")
 
-    def __init__(self, conn: sqlite3.Connection, journal: Journal, blobs: Blobs) -> None:
+    def __init__(
+        self, conn: sqlite3.Connection, journal: Journal, blobs: Blobs, queued: Mapping[tuple[str, str], int] | None
+    ) -> None:
         self.conn = conn
         self.journal = journal
         self.blobs = blobs
-        self._moves: dict[tuple[str, str, str], int] = {}
+        self._queued = queued
+        self._moves: dict[Count, int] = {}
 
     def one(self, statement: str, values: dict[str, Any]) -> tuple[Any, ...] | None:
         """The first row of a statement; the statement has run to its end."""
@@ -57,14 +63,20 @@ class Transaction:
         kept = self.one(SQL.count, {"ns": ns, "queue": queue, "state": state})
         return (kept[0] if kept is not None else 0) + self._moves.get((ns, queue, state), 0)
 
-    def flush(self) -> None:
-        """Write the moved counts; the last thing before COMMIT."""
+    def has_none_queued(self, ns: str, queue: str) -> bool:
+        """Whether it is known without a look that a queue has nothing to claim."""
+        if self._queued is None:
+            return False
+        return self._queued.get((ns, queue), 0) + self._moves.get((ns, queue, "queued"), 0) <= 0
+
+    def flush(self) -> Mapping[Count, int]:
+        """Write the moved counts; the last thing before COMMIT. What they are."""
         if self._moves:
             self.conn.executemany(
                 SQL.move_tally,
                 [{"ns": ns, "queue": q, "state": s, "n": n} for (ns, q, s), n in self._moves.items() if n],
             )
-            self._moves.clear()
+        return self._moves
 
 
 def payload_values(seq: int, payload: Payload) -> dict[str, Any]:

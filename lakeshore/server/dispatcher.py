@@ -484,7 +484,8 @@ class Dispatcher:
         self._fresh[ns, queue] = self._fresh.get((ns, queue), 0) + 1
 
     def _queued(self, ns: str, queue: str) -> bool:
-        return bool(self.rows(SQL.next_oldest, {"ns": ns, "queue": queue, "limit": 1}))
+        assert self.plane.queued is not None, "a server's plane is its own"
+        return self.plane.queued.get((ns, queue), 0) > 0
 
     def _closing(self, threaded: bool) -> tuple[Verb, Callable[[Any], None]]:
         """The last verb of a batch: hand fresh rows to parked polls, in the same commit."""

@@ -101,6 +101,7 @@ LOOKED_THROUGH = {
     "holders": "as above",
     "running_of_holder": "as above",
     "tallies": "a row per queue and state",
+    "queued_counts": "the index of what is queued, once, when a server opens its plane",
     "last_seq": "SQLite's own table, of two rows",
     "segments_in_use": "every frame, in a thread, at most once a sweep",
     "listed": "the head of a page, which `listing` completes",

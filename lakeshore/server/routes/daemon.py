@@ -197,10 +197,12 @@ async def _poll_answer(
 ) -> Response:
     outgoing = Outgoing(app)
     commands: list[dict[str, Any]] = [
-        {"id": app.ids.new(), "kind": "cancel", "body": {"invocation_id": id_, "claim": claim}}
+        {"id": f"{id_}.{claim}.cancel", "kind": "cancel", "body": {"invocation_id": id_, "claim": claim}}
         for id_, claim in done.cancel
     ]
-    commands += [{"id": app.ids.new(), "kind": "run", "body": await _run_body(outgoing, run)} for run in done.runs]
+    commands += [
+        {"id": f"{run.id}.{run.claim}", "kind": "run", "body": await _run_body(outgoing, run)} for run in done.runs
+    ]
     told: dict[str, Any] = {
         "commands": commands,
         "acks": acks.answers(done.settled if settled is None else settled),
