@@ -144,11 +144,14 @@ class Submission:
 
 @value
 class Submitted:
-    """Where a submit ended up: `existing` when an earlier submit already holds the id or key."""
+    """Where a submit ended up: `existing` when another submit holds its key, `again` when the row was there already,
+    by that one or by this very submit.
+    """
 
     id: str
     queue: str
     existing: bool = False
+    again: bool = False
     retried: bool = False
 
 

@@ -147,7 +147,7 @@ def _again(tx: Transaction, item: Submission, row: tuple[Any, ...], now: float, 
     if item.retry_nonce is not None and nonce != item.retry_nonce and state in ("failed", "killed", "timeout"):
         retry_row(tx, seq=seq, ns=ns, queue=queue, state=state, claim=claim, nonce=item.retry_nonce)
         retried = True
-    return Submitted(id=id_, queue=queue, existing=by_key or id_ != item.id, retried=retried)
+    return Submitted(id=id_, queue=queue, existing=by_key or id_ != item.id, again=True, retried=retried)
 
 
 def _admit(tx: Transaction, item: Submission, now: float) -> None:

@@ -94,10 +94,29 @@ class HttpDispatch:
             run_config=run_config,
             retry_failed=retry_failed,
         )
-        answer = state.submitter.submit(item)
-        sent = str(answer["invocation_id"])
-        state.watcher.submitted(sent, again=retry_failed is not None)
-        return sent
+        return state.submit(item)
+
+    def submit_and_wait(self, queue: str, envelope: bytes, *, id: str, timeout: float | None, **options: Any) -> bytes:
+        """`submit` and `result` in one request, while no other thread does the same: with company both are shared."""
+        state = self._state()
+        args = self.client.payload("args", envelope, id, "the call's arguments")
+        item = http_wire.submit_item(queue, args, id=id, **options)
+        deadline = _after(timeout)
+        wait_s = LONG_POLL_S if timeout is None else min(timeout, LONG_POLL_S)
+        if wait_s > 0 and "retry_failed" not in item and state.alone.acquire(blocking=False):
+            try:
+                answer = self.client.once("POST", http_wire.SUBMIT, {**item, "wait_s": wait_s}, "submitting", wait_s)
+            except NetError:
+                sent = state.submit(item)  # which is patient with a server that is away; the same id is the same call
+            else:
+                sent = str(answer["invocation_id"])
+                if answer.get("ended") is not None:
+                    return self._result_of(http_wire.value_or_raise(sent, answer["ended"]))
+            finally:
+                state.alone.release()
+        else:
+            sent = state.submit(item)
+        return self._result(sent, None if timeout is None else max(0.0, deadline - time.monotonic()), timeout)
 
     def cancel(self, inv_id: str) -> bool:
         """As `Dispatch.cancel`."""
@@ -126,8 +145,12 @@ class HttpDispatch:
 
     def result(self, inv_id: str, *, timeout: float | None = 30.0, poll: float = 0.02) -> bytes:
         """As `Dispatch.result`: all waiting threads of a process share one long poll."""
+        return self._result(inv_id, timeout, timeout)
+
+    def _result(self, inv_id: str, left: float | None, timeout: float | None) -> bytes:
+        """Wait for as long as is `left` of `timeout`."""
         watcher = self._state().watcher
-        answer = watcher.wait(inv_id, timeout)
+        answer = watcher.wait(inv_id, left)
         if answer is None:
             if watcher.trouble is not None:
                 raise outcomes.still(inv_id, "unknown", timeout, watcher.trouble)
@@ -376,10 +399,18 @@ class _Open:
         self.pid = os.getpid()
         self.watcher = Watcher(client.ask)
         self.submitter = Submitter(lambda body: client.call("POST", http_wire.SUBMIT, body, "submitting"), self.watcher)
+        self.alone = threading.Lock()
+        """Held by the one thread whose submit waits for its result."""
         self.guard = Guard(client.url, client.token, client.namespace)
         self.aio = AsyncHttp(client)
         self._sessions: dict[str, Session] = {}
         self._lock = threading.Lock()
+
+    def submit(self, item: dict[str, Any]) -> str:
+        """The id of a submit that is on the server's disk."""
+        sent = str(self.submitter.submit(item)["invocation_id"])
+        self.watcher.submitted(sent, again="retry_failed" in item)
+        return sent
 
     def session(self, worker_id: str) -> Session:
         """The session of a hand-written worker."""

@@ -102,11 +102,11 @@ def submit_item(
     args: Mapping[str, Any],
     *,
     id: str,
-    key: str | None,
-    priority: float,
-    parent: str | None,
-    run_config: Mapping[str, Any] | None,
-    retry_failed: str | None,
+    key: str | None = None,
+    priority: float = 0.0,
+    parent: str | None = None,
+    run_config: Mapping[str, Any] | None = None,
+    retry_failed: str | None = None,
 ) -> dict[str, Any]:
     """One submit; `args` is `{"args_blob": …}` or `{"args_ref": …}`."""
     config = {**(run_config or {}), "queue": queue, "priority": float(priority), "key": key}

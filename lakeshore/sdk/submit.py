@@ -59,6 +59,15 @@ class _Prepared:
         invocation: str = self.plane.submit(self.queue, self.envelope.to_bytes(), **self._how())
         return invocation
 
+    def send_and_wait(self) -> Any:
+        at_once = getattr(self.plane, "submit_and_wait", None)
+        timeout = self.options.timeout
+        if at_once is None:
+            result = self.plane.result(self.send(), timeout=timeout)
+        else:
+            result = at_once(self.queue, self.envelope.to_bytes(), timeout=timeout, **self._how())
+        return wire.unpack(result) if result else None
+
     async def send_async(self) -> str:
         from lakeshore.sdk.local_async import async_verbs  # at its wall: a blocking producer needs no event loop
 
@@ -87,11 +96,7 @@ def submit(udf: UDF[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) ->
 
 def remote(udf: UDF[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """`UDF.remote` of a sync or generator body."""
-    call = _prepare(udf, args, kwargs)
-    from lakeshore.sdk.queues import SyncQueue  # at its wall: submit alone opens no queue
-
-    invocation = call.send()
-    return SyncQueue(call.queue, dispatch=call.plane).result(invocation, timeout=call.options.timeout)
+    return _prepare(udf, args, kwargs).send_and_wait()
 
 
 def remote_async(udf: UDF[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Coroutine[Any, Any, Any]:

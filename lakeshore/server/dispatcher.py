@@ -126,7 +126,7 @@ class Dispatcher:
         def verb(tx: Transaction) -> list[Submitted | Exception]:
             answers: list[Submitted | Exception] = list(submits.submit_many(tx, items, self._clock()))
             for item, done in zip(items, answers, strict=True):
-                if isinstance(done, Submitted) and (not done.existing or done.retried):
+                if isinstance(done, Submitted) and (not done.again or done.retried):
                     self._freshen(item.ns, done.queue)
             return answers
 
@@ -140,14 +140,14 @@ class Dispatcher:
 
     def _submit(self, item: Submission, tx: Transaction) -> Submitted:
         done = submits.submit(tx, item, self._clock())
-        if not done.existing or done.retried:
+        if not done.again or done.retried:
             self._freshen(item.ns, done.queue)
         return done
 
     def _watch_submitted(self, ns: str, watch: str | None, done: Submitted) -> None:
         if watch is None:
             return
-        self.results.submitted(ns, watch, done.id, existing=done.existing)
+        self.results.submitted(ns, watch, done.id, again=done.again)
 
     # -- polls
 

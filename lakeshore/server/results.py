@@ -31,10 +31,10 @@ class Results:
         self._rows = read
         self._waiters = waiters
 
-    def submitted(self, ns: str, session: str, id_: str, *, existing: bool) -> None:
-        """A submit carried the session of a watch: the set holds its id from now on."""
+    def submitted(self, ns: str, session: str, id_: str, *, again: bool) -> None:
+        """A submit carried the session of a watch: the set holds its id from now on. Sent `again` it may have ended."""
         watch = self._waiters.watch_set(ns, session, trio.current_time())
-        if existing:
+        if again:
             self._watch_id(watch, ns, id_)
         else:
             self._waiters.watch(watch, id_)

@@ -10,7 +10,8 @@ defaults. Nothing here parses: whoever receives structures and validates.
 
 Producer
     POST /v1/producer/submit
-        SubmitItem  -> {invocation_id, queue, existing?: true, warnings?: [str]}
+        SubmitItem  -> {invocation_id, queue, existing?: true, warnings?: [str], ended?: as AwaitOne's answer}
+            with `wait_s` answered once the row is terminal, then with `ended`, or without it when the time is over
             409 another call under this id, queue not active, or {"error": "purged"} · 413 · 429 queue full · 507 disk
         SubmitBatch -> {results: [{status: 200, invocation_id, queue, existing?} | {status: 4xx, error, field?, hint?}]}
             in the order of the items; never atomic, never blocks (K-18)
@@ -162,7 +163,8 @@ class SubmitItem:
     The same id with the same (queue, function, args, run_config) is the same submit; with others it is a 409 (K-16).
     `args_blob` is the Envelope, verbatim; exactly one of `args_blob` and `args_ref` is set. `retry_failed` is a nonce
     that moves a failed, killed or timed-out row back to `queued` once (K-17). `watch` adds the id to that session's
-    watched set.
+    watched set. `wait_s` holds the answer for the row's end, so that a call that is waited for is one request; the row
+    is stored at once. A batch does not wait.
     """
 
     invocation_id: str
@@ -175,6 +177,7 @@ class SubmitItem:
     parent_invocation_id: str | None = None
     retry_failed: str | None = None
     watch: str | None = None
+    wait_s: float = 0.0
 
 
 @value

@@ -39,10 +39,17 @@ async def submit(app: App, request: Request, caller: Caller) -> Response:
     body, encoding = await read_map(request)
     if "invocations" in body:
         return await _submit_many(app, request, caller, body, encoding)
+    wait_s = body.get("wait_s") or 0.0
+    if type(wait_s) not in (int, float):
+        raise bad_field("wait_s", "must be a number of seconds")
     wanted, watch, warnings = await app.submissions.read(caller.ns, body, encoding)
     told = _submitted(await app.dispatcher.submit(wanted, watch=watch))
     if warnings:
         told["warnings"] = warnings
+    if wait_s > 0:
+        ended = await app.dispatcher.results.wait(caller.ns, told["invocation_id"], _wait_of(wait_s), request)
+        if ended.terminal:
+            told["ended"] = await Outgoing(app).ended(ended)
     return answer(request, told)
 
 
