@@ -8,6 +8,8 @@
     third, or two seconds later   KILL
     we are killed with -9         the minder does the same
 
+A child that died is reaped a moment later: until then its guardian, which is not its parent, can read how it ended.
+
 A supervised worker's terminal is ours: Ctrl-C reaches it once, through us. Reference: cli/examples/daemons-and-exec.md.
 """
 
@@ -31,6 +33,7 @@ STEADY_S = 60.0
 FINAL = (ExitCode.OK, ExitCode.USAGE)
 QUICK_S = 5.0
 REFUSALS = 3
+UNREAPED_S = 0.25
 
 
 @dataclass(slots=True, kw_only=True)
@@ -40,6 +43,8 @@ class Slot:
     child: subprocess.Popen[bytes] | None = None
     started: float = 0.0
     due: float = 0.0
+    reap_at: float | None = None
+    """When the process in it, which is dead, is reaped."""
     failures: int = 0
     refusals: int = 0
     """How often in a row a worker failed right after its start."""
@@ -93,7 +98,7 @@ class Supervisor:
         """Look at every slot; whether anything is left to do."""
         now = self.clock()
         for slot in self._slots:
-            if slot.child is not None and slot.child.poll() is not None:
+            if slot.child is not None and self._is_over(slot, slot.child, now):
                 minder.forget(slot.child)
                 self._ended(slot, slot.child.returncode, now)
             if slot.child is None and slot.code is None and now >= slot.due:
@@ -102,6 +107,17 @@ class Supervisor:
         if self._kill_at is not None and now >= self._kill_at:
             self._urge()
         return any(slot.code is None for slot in self._slots)
+
+    def _is_over(self, slot: Slot, child: subprocess.Popen[bytes], now: float) -> bool:
+        """Whether the child is dead and reaped."""
+        if slot.reap_at is None:
+            how = _status(child.pid)
+            slot.reap_at = None if how is None else now if how in FINAL else now + UNREAPED_S
+        if hasattr(os, "waitid") and not self._urged and (slot.reap_at is None or now < slot.reap_at):
+            return False
+        over = child.poll() is not None
+        slot.reap_at = None if over else slot.reap_at
+        return over
 
     def _ended(self, slot: Slot, returned: int, now: float) -> None:
         child, slot.child = slot.child, None
@@ -171,6 +187,7 @@ class Supervisor:
 
     def _next_due(self) -> float | None:
         times = [slot.due for slot in self._slots if slot.child is None and slot.code is None]
+        times += [slot.reap_at for slot in self._slots if slot.reap_at is not None]
         if self._kill_at is not None:
             times.append(self._kill_at)
         return max(min(times) - self.clock(), 0.0) if times else None
@@ -182,6 +199,16 @@ class Supervisor:
             if slot.child is not None:
                 slot.child.wait()
                 minder.forget(slot.child)
+
+
+def _status(pid: int) -> int | None:
+    """The exit code of a child that has ended, negative for a signal; it is not reaped by the question."""
+    if not hasattr(os, "waitid"):
+        return None
+    told = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    if told is None:
+        return None
+    return told.si_status if told.si_code == os.CLD_EXITED else -told.si_status
 
 
 def _name(number: int) -> str:

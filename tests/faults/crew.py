@@ -8,13 +8,14 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import served
 
 HERE = Path(__file__).parent
+MODULE = "dreamlake.lakeshore.daemon"
 PATIENCE_S = 60.0
 
 
@@ -30,13 +31,13 @@ def until(what: Callable[[], Any], told: str | Callable[[], str], patience_s: fl
 class Crew:
     """The workers of one queue."""
 
-    def __init__(self, directory: Path, *flags: str) -> None:
-        self._flags, self._log = flags, directory / "crew.log"
+    def __init__(self, directory: Path, *flags: str, program: Sequence[str] = ("-m", MODULE)) -> None:
+        self._flags, self._log, self._program = flags, directory / "crew.log", program
         self.workers: list[subprocess.Popen[bytes]] = []
 
-    def start(self, *prefix: str, **env: str) -> subprocess.Popen[bytes]:
+    def start(self, **env: str) -> subprocess.Popen[bytes]:
         """One worker more."""
-        command = [*prefix, sys.executable, "-m", "dreamlake.lakeshore.daemon", *self._flags]
+        command = [sys.executable, *self._program, *self._flags]
         with self._log.open("ab") as log:
             worker = subprocess.Popen(
                 command, cwd=HERE, env=served.environment(**env), stdin=subprocess.DEVNULL, stdout=log, stderr=log
@@ -73,9 +74,9 @@ class Crew:
 
 
 @contextlib.contextmanager
-def crew(directory: Path, *flags: str) -> Iterator[Crew]:
-    """A crew that is gone afterwards."""
-    made = Crew(directory, *flags)
+def crew(directory: Path, *flags: str, program: Sequence[str] = ("-m", MODULE)) -> Iterator[Crew]:
+    """A crew that is gone afterwards. `program` is what Python is to run."""
+    made = Crew(directory, *flags, program=program)
     try:
         yield made
     finally:

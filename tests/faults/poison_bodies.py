@@ -417,3 +417,11 @@ def asks_for_more_than_there_is(_: str) -> int:
         return len(bytearray(64 << 30))
     finally:
         resource.setrlimit(resource.RLIMIT_AS, (_soft, hard))
+
+
+@udf
+def fills_memory(_: str) -> None:
+    """Not in the table: only for a worker whose memory is limited."""
+    held = []
+    while True:
+        held.append(bytearray(os.urandom(1 << 16) * 160))

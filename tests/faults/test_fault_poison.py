@@ -6,7 +6,10 @@ coroutine, by default, what may be another thing there; with POISON=all everythi
 
 from __future__ import annotations
 
+import contextlib
 import os
+import subprocess
+import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +18,7 @@ from typing import Any
 import poison_bodies as bodies
 import pytest
 import served
-from crew import Crew, crew, end_children, until
+from crew import HERE, Crew, crew, end_children, until
 
 from lakeshore import wire
 from lakeshore.sdk.ids import new_id
@@ -67,12 +70,16 @@ class Table:
         answer = self.server.post("/v1/producer/await", {"invocation_id": id_, "timeout_s": 0, "get": True}).body
         return dict(answer["invocation"])
 
+    def ended(self, id_: str, timeout_s: float) -> dict[str, Any]:
+        """The answer to a wait."""
+        return dict(self.server.post("/v1/producer/await", {"invocation_id": id_, "timeout_s": timeout_s}).body)
+
     def outcome(self, id_: str) -> dict[str, Any]:
         """How it ended, whoever of the crew had to be replaced for that."""
 
         def ended() -> dict[str, Any] | None:
             self.crew.replace_the_dead()
-            answer = self.server.post("/v1/producer/await", {"invocation_id": id_, "timeout_s": 0.2}).body
+            answer = self.ended(id_, 0.2)
             return answer if answer["state"] in TERMINAL else None
 
         return dict(until(ended, lambda: f"{self.row(id_)}\n{self.crew.log()}"))
@@ -238,3 +245,75 @@ def test_a_worker_outlives_what_its_bodies_do(table: Table, unspoiled: dict[str,
 
 def test_every_poison_is_in_the_table() -> None:
     assert set(bodies.POISONS) == {*DEADLY, *SURVIVED}
+
+
+@pytest.mark.inventory("K-12", "C-257")
+def test_under_the_command_a_death_is_told_by_how_and_the_next_worker_goes_on(table: Table) -> None:
+    """`lakeshore worker start` is the parent that reaps the dead; their guardians read how they ended before that."""
+    ids = table.submit((bodies.poison, ("kills_itself", str(table.directory))), (bodies.poison, ("exits_3", "")))
+    command = [sys.executable, "-m", "lakeshore", "worker", "start", "--python", sys.executable]
+    with (table.directory / "crew.log").open("ab") as log:
+        parent = subprocess.Popen(
+            [*command, "--queue", table.queue, "--url", table.server.url],
+            cwd=HERE,
+            env=served.environment(),
+            stdout=log,
+            stderr=log,
+        )
+    table.crew.workers.append(parent)
+    errors = [table.outcome(id_)["error"] for id_ in ids]
+    assert [(error["type"], error["code"], error["signal"]) for error in errors] == [
+        ("WorkerLost", None, "SIGKILL"),
+        ("WorkerLost", 3, None),
+    ]
+    (after,) = table.submit((bodies.asees, ()))
+    assert table.value(after) is True
+    assert table.crew.dismiss() == [0]
+
+
+@contextlib.contextmanager
+def limited_memory(megabytes: int) -> Iterator[Path]:
+    """A memory cgroup of a few MiB, of either version; the test is skipped where none can be made."""
+    for root, limit in (("/sys/fs/cgroup/memory", "memory.limit_in_bytes"), ("/sys/fs/cgroup", "memory.max")):
+        group = Path(root, f"lakeshore-{new_id()}")
+        try:
+            group.mkdir()
+        except OSError:
+            continue
+        try:
+            (group / limit).write_text(str(megabytes << 20))
+        except OSError:
+            group.rmdir()
+            continue
+        try:
+            yield group
+        finally:
+            until(lambda: not (group / "cgroup.procs").read_text(), "somebody stays in the cgroup")
+            group.rmdir()
+        return
+    pytest.skip("no memory cgroup can be made here (root and a writable /sys/fs/cgroup are needed)")
+
+
+@pytest.mark.inventory("K-12")
+def test_a_worker_that_is_killed_for_want_of_memory_is_told_so(table: Table) -> None:
+    with limited_memory(200) as group:
+        (poisoned,) = table.submit((bodies.fills_memory, ("",)), max_attempts=1)
+        enter = 'echo $$ > "$0/cgroup.procs" && exec "$@"'
+        worker = [sys.executable, "-m", "dreamlake.lakeshore.daemon", "--queue", table.queue, "--url", table.server.url]
+        with (table.directory / "crew.log").open("ab") as log:
+            process = subprocess.Popen(
+                ["sh", "-c", enter, str(group), *worker], cwd=HERE, env=served.environment(), stdout=log, stderr=log
+            )
+        try:
+            until(lambda: table.row(poisoned)["state"] in TERMINAL, lambda: f"{table.row(poisoned)} {table.crew.log()}")
+            error = table.ended(poisoned, 0.0)["error"]
+            assert (error["type"], error["code"], error["signal"], error["oom"]) == (
+                "WorkerLost",
+                None,
+                "SIGKILL",
+                True,
+            )
+            assert "for want of memory" in error["message"]
+        finally:
+            process.kill()
+            process.wait()
