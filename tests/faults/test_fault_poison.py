@@ -288,7 +288,8 @@ def limited_memory(megabytes: int) -> Iterator[Path]:
         try:
             yield group
         finally:
-            until(lambda: not (group / "cgroup.procs").read_text(), "somebody stays in the cgroup")
+            members = group / "cgroup.procs"
+            until(lambda file=members: not file.read_text(), "somebody stays in the cgroup")
             group.rmdir()
         return
     pytest.skip("no memory cgroup can be made here (root and a writable /sys/fs/cgroup are needed)")
