@@ -50,7 +50,8 @@ Worker
                       | {id, kind: "cancel", body: {invocation_id, claim}}     other kinds: skip and log
             AckAnswer = {invocation_id, claim, result: one of ACK_RESULTS, state?, expected?, error?}
             `status: 410` fences the session: it drains. 409 {"error": "superseded"} when `n` is not above the newest
-            seen. With `ended`, what had begun is lost by that end. The worker reads acks, then lost, then cancel, then run (K-28)
+            seen. With `ended`, what had begun is lost by that end.
+            The worker reads acks, then lost, then cancel, then run (K-28)
     POST /v1/daemon/ack
         AckItem      -> {ok: true, result: "ok" | "duplicate" | "stale", state, ignored?: true}
             409 {"error": "gap", expected}
