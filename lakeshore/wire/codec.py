@@ -32,7 +32,9 @@ from lakeshore.wire.errors import NestingError, WireError
 MAX_EXT_DEPTH: Final = 64
 _TUPLE: Final = 5
 _OWN_CODES: Final = range(1, 6)
-_KEEP_BUFFER: Final = 1 << 18  # a packer keeps its buffer; one that has grown is not worth keeping
+_KEEP_BUFFER: Final = (
+    1 << 21
+)  # a packer keeps its buffer, for a new one costs ten times the copy; a huge one is not kept
 _NATIVE: Final = (
     *(str, bytes, bytearray, memoryview, int, float, bool, type(None), list, dict, tuple),
     *(ExtType, msgpack.Timestamp),
