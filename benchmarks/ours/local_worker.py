@@ -15,7 +15,7 @@ from .bodies import QUEUE
 def main() -> None:
     """Work until SIGTERM."""
     plane = Dispatch(sys.argv[1], durability="process" if sys.argv[2] == "process" else "power")
-    worker = Worker(SyncQueue(QUEUE, dispatch=plane), own_signals=False)
+    worker = Worker(SyncQueue(QUEUE, dispatch=plane), own_process=True)
     signal.signal(signal.SIGTERM, lambda *_: worker.drain())
     worker.run()
     plane.close()

@@ -63,8 +63,8 @@ def submit_many(tx: Transaction, items: Sequence[Submission], now: float) -> lis
         tx.change(SQL.ensure_queue, {"ns": ns, "name": queue, "now": now})
     found = tx.one(SQL.last_seq, {})
     last = 0 if found is None else int(found[0])
-    # The usual ones go in together, at places that are given here; what is missing then is looked at one by one: nothing
-    # that went in could have had its place, for ids differ and whoever has a key first has it in either order.
+    # The usual ones go in together, at places that are given here. What is missing then is looked at one by one:
+    # nothing that went in could have had its place, for ids differ, and who has a key first has it in either order.
     inserted = tx.insert_many(
         SQL.submit_at_if_plain, ({**_values(item, now), "seq": seq} for seq, item in enumerate(items, last + 1))
     )
