@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import hashlib
 import itertools
 import logging
@@ -25,6 +26,8 @@ PACE_S = 2.0
 """A waiter that hears nothing looks for itself this often."""
 BLIND_PACE_S = 0.02
 """How often it looks where no bell can be hung."""
+KEPT = 4
+"""So many bells stay up when nobody listens."""
 _SUFFIX = ".bell"
 
 
@@ -42,6 +45,8 @@ class Bells(Protocol):
 
     def listen(self, *names: str) -> Bell: ...
     def ring(self, *names: str) -> None: ...
+    def close(self) -> None:
+        """Take down what is kept hung for the next listener."""
 
 
 class MemoryBells:
@@ -61,6 +66,9 @@ class MemoryBells:
             for name in names:
                 for event in self._waiting.get(name, ()):
                     event.set()
+
+    def close(self) -> None:
+        """Nothing is kept."""
 
 
 class _MemoryBell:
@@ -87,35 +95,73 @@ class _MemoryBell:
 
 
 class FifoBells:
-    """Bells between the processes that share a plane's directory."""
+    """Bells between the processes that share a plane's directory.
 
-    _counter = itertools.count()
+    Hanging one costs more than a task does, so the last few stay up for who listens for the same names again.
+    """
 
     def __init__(self, directory: Path) -> None:
         directory.mkdir(mode=0o700, exist_ok=True)
-        self._directory = str(directory)
+        self.directory = str(directory)
+        self._idle: list[_FifoBell] = []
+        self._lock = threading.Lock()
+        self._count = itertools.count()
 
     def listen(self, *names: str) -> Bell:
-        return _FifoBell(self._directory, names)
+        with self._lock:
+            for bell in self._idle:
+                if bell.names == names:
+                    self._idle.remove(bell)
+                    return bell
+        return _FifoBell(self, names, next(self._count))
 
     def ring(self, *names: str) -> None:
-        hung = os.listdir(self._directory)
+        hung = os.listdir(self.directory)
         if not hung:
             return
         tags = {_tag(name) for name in names}
         for file in hung:
             if file.split("-", 1)[0] in tags:
-                _strike(f"{self._directory}/{file}")
+                _strike(f"{self.directory}/{file}")
+
+    def close(self) -> None:
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for bell in idle:
+            bell.take_down()
+
+    def put_back(self, bell: _FifoBell) -> None:
+        """A listener has left."""
+        with self._lock:
+            self._idle.append(bell)
+            eldest = self._idle.pop(0) if len(self._idle) > KEPT else None
+        if eldest is not None:
+            eldest.take_down()
 
 
 class _FifoBell:
-    def __init__(self, directory: str, names: tuple[str, ...]) -> None:
-        unique = f"{os.getpid()}-{next(FifoBells._counter)}"
-        self._paths = [f"{directory}/{_tag(name)}-{unique}-{i}{_SUFFIX}" for i, name in enumerate(names)]
+    def __init__(self, bells: FifoBells, names: tuple[str, ...], number: int) -> None:
+        unique = f"{os.getpid()}-{number}-{id(bells):x}"
+        self.names = names
+        self._bells = bells
+        self._paths = [f"{bells.directory}/{_tag(name)}-{unique}-{i}{_SUFFIX}" for i, name in enumerate(names)]
         self._fds: list[int] = []
         self._blind = False
 
     def __enter__(self) -> _FifoBell:
+        for fd in self._fds:  # rung since its last listener left: the news is looked at after this
+            _silence(fd)
+        if not self._fds:
+            self._hang()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._blind:
+            self.take_down()
+        else:
+            self._bells.put_back(self)
+
+    def _hang(self) -> None:
         try:
             for path in self._paths:
                 os.mkfifo(path, 0o600)
@@ -123,14 +169,15 @@ class _FifoBell:
         except OSError as exc:
             log.debug("no doorbell at %s (%s); looking every %s s instead", self._paths, exc, BLIND_PACE_S)
             self._blind = True
-        return self
 
-    def __exit__(self, *_: object) -> None:
+    def take_down(self) -> None:
+        """Nobody listens any more."""
         for path in self._paths:
             with contextlib.suppress(OSError):
                 os.unlink(path)
         for fd in self._fds:
             os.close(fd)
+        self._fds = []
 
     def wait(self, timeout_s: float) -> None:
         if self._blind:
@@ -140,10 +187,16 @@ class _FifoBell:
         for fd in self._fds:
             poller.register(fd, select.POLLIN)
         for fd, _event in poller.poll(max(0.0, min(timeout_s, PACE_S)) * 1000):
-            with contextlib.suppress(BlockingIOError):
-                os.read(fd, 4096)
+            _silence(fd)
 
 
+def _silence(fd: int) -> None:
+    with contextlib.suppress(BlockingIOError):
+        while len(os.read(fd, 4096)) == 4096:
+            pass
+
+
+@functools.lru_cache(maxsize=256)
 def _tag(name: str) -> str:
     return hashlib.blake2b(name.encode(), digest_size=6).hexdigest()
 

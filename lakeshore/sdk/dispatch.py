@@ -7,10 +7,11 @@ Reference: python-sdk/dispatch.md.
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,6 +19,7 @@ import msgpack
 
 from ..plane import claims, frames, locks, reports, retries, rows, submits
 from ..plane.contract import TERMINAL, Loss, PlaneError, Report, Settled, Submission, Wish
+from ..plane.contract import Claimed as Taken
 from ..plane.database import Durability
 from ..plane.statements import SQL
 from ..plane.transaction import Transaction
@@ -26,9 +28,13 @@ from . import outcomes
 from .claimed import Claimed, check_kind
 from .errors import DispatchError
 from .hints import unused_login
+from .local_source import LocalSource
 from .open_plane import OpenPlane
+from .sources import Ending, Work
 
 __all__ = ["Claimed", "Dispatch", "DispatchError"]
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 FUNCTION = msgpack.packb({"module": "_native_wire", "qualname": "_native_wire.envelope", "version": "v1"})
@@ -141,8 +147,29 @@ class Dispatch:
         self, queue: str, worker_id: str, *, kind: str = "fifo", temperature: float = 1.0, draw: float | None = None
     ) -> Claimed | None:
         """Take the next invocation, or None. It counts as begun: whoever claims here runs it now."""
+        return self.turn(None, queue, worker_id, kind=kind, temperature=temperature, draw=draw)
+
+    def turn(
+        self,
+        ended: Report | None,
+        queue: str,
+        worker_id: str,
+        *,
+        kind: str = "fifo",
+        temperature: float = 1.0,
+        draw: float | None = None,
+    ) -> Claimed | None:
+        """Settle how the last job ended and take the next one, in one commit; None when there is none.
+
+        Raises DispatchError when nothing was written; an ending that is not wanted any more is only logged.
+        """
         check_kind(kind)
         state = self._state()
+        if ended is not None:
+            if state.time_to_bury():
+                self._bury_the_dead()
+        elif not self._has_work(queue):
+            return None
         wish = Wish(
             ns=self.ns,
             queues=(queue,),
@@ -153,20 +180,27 @@ class Dispatch:
             draw=int.from_bytes(os.urandom(6), "big") / 2**48 if draw is None else draw,
             start=True,
         )
-        self._bury_the_dead()
-        if not self._rows(SQL.next_oldest, {"ns": self.ns, "queue": queue, "limit": 1}) and not queue.endswith("*"):
-            return None
-        while True:
-            found = self._write(lambda tx: claims.claim(tx, wish, time.time()))
-            if not found:
-                return None
-            claimed = found[0]
-            self._handed.setdefault((claimed.id, worker_id), set()).add(claimed.claim)
+
+        def verb(tx: Transaction) -> tuple[Settled | None, Sequence[Taken]]:
+            now = time.time()
+            settled = None if ended is None else reports.settle(tx, ended, now)
+            return settled, claims.claim(tx, wish, now)
+
+        settled, found = self._write(verb)
+        if ended is not None and settled is not None:
             try:
-                envelope = state.fetch(claimed.args, f"the arguments of {claimed.id}")
-                break
-            except DispatchError as exc:  # its arguments cannot be had: that is this job's failure, not the worker's
-                self.nack(claimed.id, worker_id, error=exc, retry=False, claim=claimed.claim)
+                self._tell_settled(ended, settled)
+            except DispatchError as exc:
+                log.warning("the ending of %s was not taken: %s", ended.id, exc)
+        if not found:
+            return None
+        claimed = found[0]
+        self._handed.setdefault((claimed.id, worker_id), set()).add(claimed.claim)
+        try:
+            envelope = state.fetch(claimed.args, f"the arguments of {claimed.id}")
+        except DispatchError as exc:  # its arguments cannot be had: that is this job's failure, not the worker's
+            unread = self._failure(claimed.id, worker_id, exc, retry=False, claim=claimed.claim)
+            return self.turn(unread, queue, worker_id, kind=kind, temperature=temperature)
         config = msgpack.unpackb(claimed.run_config, strict_map_key=False)
         return Claimed(
             id=claimed.id,
@@ -177,6 +211,10 @@ class Dispatch:
             first_seq=claimed.first_seq,
             timeout_s=config.get("timeout_s"),
         )
+
+    def source(self, queue: str, worker_id: str, *, once: bool, **options: Any) -> LocalSource:
+        """Where a worker loop gets its jobs from. `once` changes nothing: this plane hands out one at a time."""
+        return LocalSource(self, queue, worker_id, **options)
 
     def wait_for_work(self, queue: str, timeout_s: float) -> None:
         """Sleep until `queue` may have work, or for `timeout_s`."""
@@ -194,19 +232,7 @@ class Dispatch:
         last_seq: int | None = None,
     ) -> None:
         """Settle a claimed invocation as succeeded. Raises DispatchError when it is not this worker's any more."""
-        packed = self._state().keep(inv_id, "result", result or b"")
-        number = self._claim_of(inv_id, worker_id, claim)
-        self._report(
-            Report(
-                ns=self.ns,
-                id=inv_id,
-                outcome="succeeded",
-                claim=number,
-                worker=worker_id,
-                result=packed,
-                last_seq=last_seq,
-            )
-        )
+        self.settle(self._success(inv_id, worker_id, result or b"", claim=claim, last_seq=last_seq))
 
     def nack(
         self,
@@ -220,19 +246,25 @@ class Dispatch:
         outcome: str = "failed",
     ) -> None:
         """Report a failed attempt: the invocation runs again while attempts remain and `retry` is true."""
-        number = self._claim_of(inv_id, worker_id, claim)
-        self._report(
-            Report(
-                ns=self.ns,
-                id=inv_id,
-                outcome=outcome,  # type: ignore[arg-type]  # the worker passes failed, killed or timeout
-                claim=number,
-                worker=worker_id,
-                error=msgpack.packb(outcomes.as_error(error)),
-                retry=retry,
-                retries=retries,
-            )
+        self.settle(self._failure(inv_id, worker_id, error, retry=retry, claim=claim, retries=retries, outcome=outcome))
+
+    def report_of(self, work: Work, worker_id: str, ending: Ending, *, retries: int) -> Report:
+        """How a job of this plane ended, ready to be settled; a large result is in its file then."""
+        if ending.outcome == "succeeded":
+            return self._success(work.id, worker_id, ending.result, claim=work.claim, last_seq=ending.last_seq)
+        return self._failure(
+            work.id,
+            worker_id,
+            ending.error,
+            retry=ending.retry,
+            claim=work.claim,
+            retries=retries,
+            outcome=ending.outcome,
         )
+
+    def settle(self, report: Report) -> None:
+        """Settle a claim of this plane. Raises DispatchError when it is not its worker's any more."""
+        self._tell_settled(report, self._write(lambda tx: reports.settle(tx, report, time.time())))
 
     # -- frames
 
@@ -379,8 +411,42 @@ class Dispatch:
             )
         return handed[0]
 
-    def _report(self, report: Report) -> None:
-        settled: Settled = self._write(lambda tx: reports.settle(tx, report, time.time()))
+    def _success(
+        self, inv_id: str, worker_id: str, result: bytes, *, claim: int | None, last_seq: int | None
+    ) -> Report:
+        return Report(
+            ns=self.ns,
+            id=inv_id,
+            outcome="succeeded",
+            claim=self._claim_of(inv_id, worker_id, claim),
+            worker=worker_id,
+            result=self._state().keep(inv_id, "result", result),
+            last_seq=last_seq,
+        )
+
+    def _failure(
+        self,
+        inv_id: str,
+        worker_id: str,
+        error: object,
+        *,
+        retry: bool,
+        claim: int | None,
+        retries: int | None = None,
+        outcome: str = "failed",
+    ) -> Report:
+        return Report(
+            ns=self.ns,
+            id=inv_id,
+            outcome=outcome,  # type: ignore[arg-type]  # the worker passes failed, killed or timeout
+            claim=self._claim_of(inv_id, worker_id, claim),
+            worker=worker_id,
+            error=msgpack.packb(outcomes.as_error(error)),
+            retry=retry,
+            retries=retries,
+        )
+
+    def _tell_settled(self, report: Report, settled: Settled) -> None:
         if settled.result == "gap":
             raise DispatchError(f"invocation {report.id} cannot be settled before frame {settled.expected} is stored")
         numbers = self._handed.get((report.id, str(report.worker)))
@@ -396,6 +462,18 @@ class Dispatch:
         if settled.state == "queued" and settled.queue is not None:
             self._ring_work(settled.queue)
         self._state().bells.ring("done", f"frames/{report.id}")
+
+    def _has_work(self, queue: str) -> bool:
+        """Whether a claim is worth a commit. Before saying no, what dead processes held goes back."""
+        if queue.endswith("*"):
+            self._bury_the_dead()
+            return True
+        values = {"ns": self.ns, "queue": queue, "limit": 1}
+        if self._state().time_to_bury() or not self._rows(SQL.next_oldest, values):
+            self._bury_the_dead()
+        else:
+            return True
+        return bool(self._rows(SQL.next_oldest, values))
 
     def _bury_the_dead(self) -> None:
         state = self._state()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 from ..plane import locks
@@ -16,6 +17,9 @@ from .combiner import Combiner
 from .errors import DispatchError
 from .ids import new_id
 
+BURY_S = 0.5
+"""A busy worker looks this often whether others have died; an idle one at each look."""
+
 
 class OpenPlane:
     """What one process has open."""
@@ -25,6 +29,7 @@ class OpenPlane:
         self.workers: Path | None = None
         self.bells: Bells
         self._writes = 0
+        self._bury_at = 0.0
         self._holder: locks.Holder | None = None
         if path == ":memory:":
             self.plane = Plane(path, durability="none")
@@ -60,7 +65,16 @@ class OpenPlane:
             with self.combiner.turn:
                 self.plane.checkpoint_if_large(self._checkpoint_lock)
 
+    def time_to_bury(self) -> bool:
+        """Now and then, whatever there is to do, see who has died."""
+        now = time.monotonic()
+        if now < self._bury_at:
+            return False
+        self._bury_at = now + BURY_S
+        return True
+
     def close(self) -> None:
+        self.bells.close()
         with self.combiner.turn:
             if self._holder is not None:
                 self._holder.release()
