@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import functools
-import hashlib
 import itertools
 import logging
 import os
 import select
 import threading
 import time
+import zlib
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Protocol
 
@@ -26,6 +26,7 @@ PACE_S = 2.0
 """A waiter that hears nothing looks for itself this often."""
 BLIND_PACE_S = 0.02
 """How often it looks where no bell can be hung."""
+MOST_ROPES = 64
 KEPT = 4
 """So many bells stay up when nobody listens."""
 _SUFFIX = ".bell"
@@ -104,6 +105,8 @@ class FifoBells:
         directory.mkdir(mode=0o700, exist_ok=True)
         self.directory = str(directory)
         self._idle: list[_FifoBell] = []
+        self._ropes: dict[str, int] = {}
+        """Write ends of the bells that were rung before."""
         self._lock = threading.Lock()
         self._count = itertools.count()
 
@@ -117,18 +120,44 @@ class FifoBells:
 
     def ring(self, *names: str) -> None:
         hung = os.listdir(self.directory)
-        if not hung:
-            return
-        tags = {_tag(name) for name in names}
-        for file in hung:
-            if file.split("-", 1)[0] in tags:
-                _strike(f"{self.directory}/{file}")
+        if hung:
+            tags = {_tag(name) for name in names}
+            for file in hung:
+                if file.split("-", 1)[0] in tags:
+                    self._strike(file)
+        if len(self._ropes) > MOST_ROPES:
+            self._let_go(set(self._ropes).difference(hung))
 
     def close(self) -> None:
         with self._lock:
             idle, self._idle = self._idle, []
         for bell in idle:
             bell.take_down()
+        self._let_go(set(self._ropes))
+
+    def _strike(self, file: str) -> None:
+        rope = self._ropes.get(file)
+        if rope is None:
+            path = f"{self.directory}/{file}"
+            try:
+                rope = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            except OSError as exc:
+                if exc.errno == errno.ENXIO:  # its process is gone, or just made it and will look again
+                    _remove_if_orphaned(path)
+                return
+            self._ropes[file] = rope
+        try:
+            os.write(rope, b"!")
+        except BlockingIOError:
+            pass  # a full pipe has been rung often enough
+        except OSError:
+            self._let_go({file})  # its listener has left
+
+    def _let_go(self, files: Iterable[str]) -> None:
+        for file in files:
+            rope = self._ropes.pop(file, None)
+            if rope is not None:
+                os.close(rope)
 
     def put_back(self, bell: _FifoBell) -> None:
         """A listener has left."""
@@ -196,23 +225,9 @@ def _silence(fd: int) -> None:
             pass
 
 
-@functools.lru_cache(maxsize=256)
 def _tag(name: str) -> str:
-    return hashlib.blake2b(name.encode(), digest_size=6).hexdigest()
-
-
-def _strike(path: str) -> None:
-    try:
-        fd = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError as exc:
-        if exc.errno == errno.ENXIO:  # nobody listens: its process is gone, or just created it and will look again
-            _remove_if_orphaned(path)
-        return
-    try:
-        with contextlib.suppress(OSError):  # a full pipe has been rung often enough
-            os.write(fd, b"!")
-    finally:
-        os.close(fd)
+    """Part of a file's name. Two names with one tag ring each other's bells, which costs a look."""
+    return f"{zlib.crc32(name.encode()):08x}"
 
 
 def _remove_if_orphaned(path: str) -> None:
