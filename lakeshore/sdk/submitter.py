@@ -1,7 +1,12 @@
-"""Flat combining of submits over HTTP: the first thread sends; who comes meanwhile leaves with its next request."""
+"""Flat combining of submits over HTTP: the first thread sends; who comes meanwhile leaves with the next request.
+
+Each waits for its own answer, not for a turn: one that is answered goes on at once, for behind a slow disk the next
+turn is long, and what it submits next then leaves with more company.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -15,12 +20,16 @@ MAX_BYTES = 8 * 1024 * 1024
 
 
 class _Item:
-    __slots__ = ("answer", "body", "done")
+    __slots__ = ("answer", "body", "done", "leads", "told")
 
     def __init__(self, body: dict[str, Any]) -> None:
         self.body = body
         self.done = False
+        self.leads = False
         self.answer: Any = None
+        self.told = threading.Lock()
+        """Held until the item is done or its thread is to send."""
+        self.told.acquire()
 
 
 class Submitter:
@@ -29,16 +38,23 @@ class Submitter:
     def __init__(self, send: Callable[[dict[str, Any]], Mapping[str, Any]], watcher: Watcher) -> None:
         self._send = send
         self._watch = watcher.book.session
-        self._turn = threading.Lock()
+        self._books = threading.Lock()
+        self._sending = False
         self._waiting: deque[_Item] = deque()
 
     def submit(self, body: dict[str, Any]) -> Mapping[str, Any]:
         """The answer for this item, once it is on the server's disk. Raises what the server refused it with."""
         item = _Item(body)
-        self._waiting.append(item)
-        with self._turn:
+        try:
+            with self._books:
+                self._waiting.append(item)
+                item.leads, self._sending = not self._sending, True
+            if not item.leads:
+                item.told.acquire()
             if not item.done:
                 self._send_waiting(item)
+        finally:
+            self._pass_on(item)
         if isinstance(item.answer, BaseException):
             raise item.answer
         answer: Mapping[str, Any] = item.answer
@@ -68,3 +84,17 @@ class Submitter:
             finally:
                 for item, answer in zip(batch, answers, strict=True):
                     item.answer, item.done = answer, True
+                    if item is not mine:
+                        item.told.release()
+
+    def _pass_on(self, item: _Item) -> None:
+        """Its thread goes, answered or interrupted: it waits no more, and if it was to send, another one is."""
+        with self._books:
+            if not item.done:
+                with contextlib.suppress(ValueError):
+                    self._waiting.remove(item)
+            if item.leads:
+                self._sending = bool(self._waiting)
+                if self._waiting:
+                    self._waiting[0].leads = True
+                    self._waiting[0].told.release()

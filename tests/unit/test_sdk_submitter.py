@@ -1,0 +1,157 @@
+"""Submits of many threads share requests, and nobody waits for one that is not its own."""
+
+from __future__ import annotations
+
+import queue
+import signal
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+
+from lakeshore.sdk.submitter import Submitter
+from lakeshore.sdk.watcher import Watcher
+
+PATIENCE_S = 20.0
+
+
+class Requests:
+    """The wire: each request waits here until the test answers it."""
+
+    def __init__(self) -> None:
+        self.arrived: queue.Queue[tuple[list[str], threading.Event]] = queue.Queue()
+
+    def send(self, body: dict[str, Any]) -> Mapping[str, Any]:
+        many = body.get("invocations")
+        answered = threading.Event()
+        ids = [item["invocation_id"] for item in ([body] if many is None else many)]
+        self.arrived.put((ids, answered))
+        assert answered.wait(PATIENCE_S)
+        results = [{"status": 200, "id": id_} for id_ in ids]
+        return results[0] if many is None else {"results": results}
+
+    def next(self) -> tuple[list[str], threading.Event]:
+        return self.arrived.get(timeout=PATIENCE_S)
+
+
+@pytest.fixture
+def requests() -> Requests:
+    return Requests()
+
+
+@pytest.fixture
+def submitter(requests: Requests) -> Submitter:
+    return Submitter(requests.send, Watcher(lambda _body, _s: {}))
+
+
+def start(submitter: Submitter, names: list[str], answered: list[str]) -> list[threading.Thread]:
+    def submit(name: str) -> None:
+        answered.append(submitter.submit({"invocation_id": name})["id"])
+
+    threads = [threading.Thread(target=submit, args=(name,), daemon=True) for name in names]
+    for thread in threads:
+        thread.start()
+    return threads
+
+
+def until(what: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not what():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
+def waits(submitter: Submitter, count: int) -> Callable[[], bool]:
+    return lambda: len(submitter._waiting) == count
+
+
+@pytest.mark.inventory("K-30")
+def test_who_is_answered_goes_on_while_the_next_request_is_under_way(submitter: Submitter, requests: Requests) -> None:
+    answered: list[str] = []
+    threads = start(submitter, ["first"], answered)
+    _ids, first = requests.next()
+    second = [f"second-{n}" for n in range(12)]
+    threads += start(submitter, second, answered)
+    until(waits(submitter, 12))
+    first.set()
+    ids, together = requests.next()
+    assert sorted(ids) == sorted(second)
+    third = [f"third-{n}" for n in range(12)]
+    threads += start(submitter, third, answered)
+    until(waits(submitter, 12))
+    together.set()
+    ids, last = requests.next()
+    assert sorted(ids) == sorted(third)
+    until(lambda: sorted(answered) == sorted(["first", *second]))
+    last.set()
+    for thread in threads:
+        thread.join(PATIENCE_S)
+    assert sorted(answered) == sorted(["first", *second, *third])
+    assert start_alone(submitter, requests) == ["alone"]
+
+
+def start_alone(submitter: Submitter, requests: Requests) -> list[str]:
+    """Nothing is left behind: a later one is sent at once."""
+    answered: list[str] = []
+    (thread,) = start(submitter, ["alone"], answered)
+    ids, event = requests.next()
+    assert ids == ["alone"]
+    event.set()
+    thread.join(PATIENCE_S)
+    return answered
+
+
+def test_an_interrupted_thread_leaves_no_turn_behind_that_others_wait_for(
+    submitter: Submitter, requests: Requests
+) -> None:
+    answered: list[str] = []
+    threads = start(submitter, ["first"], answered)
+    _ids, first = requests.next()
+
+    def others() -> None:
+        until(waits(submitter, 1))  # the one of this test's thread, which is to be the next to send
+        threads.extend(start(submitter, ["later-1", "later-2"], answered))
+        until(waits(submitter, 3))
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+    helper = threading.Thread(target=others, daemon=True)
+    helper.start()
+    with pytest.raises(KeyboardInterrupt):
+        submitter.submit({"invocation_id": "interrupted"})
+    helper.join(PATIENCE_S)
+    first.set()
+    ids, second = requests.next()
+    assert sorted(ids) == ["later-1", "later-2"]
+    second.set()
+    for thread in threads:
+        thread.join(PATIENCE_S)
+    assert sorted(answered) == ["first", "later-1", "later-2"]
+    assert start_alone(submitter, requests) == ["alone"]
+
+
+def test_behind_a_slow_server_threads_that_submit_again_and_again_share_its_answers() -> None:
+    """Half of them are on their way while the other half comes back: a request carries half of the threads."""
+    threads_count, each, requests = 16, 12, []
+
+    def slowly(body: dict[str, Any]) -> Mapping[str, Any]:
+        many = body.get("invocations", [body])
+        requests.append(len(many))
+        time.sleep(0.01)
+        results = [{"status": 200, "id": item["invocation_id"]} for item in many]
+        return {"results": results} if "invocations" in body else results[0]
+
+    submitter = Submitter(slowly, Watcher(lambda _body, _s: {}))
+
+    def loop(k: int) -> None:
+        for n in range(each):
+            assert submitter.submit({"invocation_id": f"{k}-{n}"})["id"] == f"{k}-{n}"
+
+    threads = [threading.Thread(target=loop, args=(k,)) for k in range(threads_count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE_S)
+    assert sum(requests) == threads_count * each
+    assert len(requests) <= threads_count * each / 4, requests
