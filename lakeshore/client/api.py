@@ -1,23 +1,31 @@
 """One control plane, seen from one namespace, over JSON.
 
 Rules: the token goes to `url` and nowhere else (redirects are not followed); no message holds it. A GET that met a
-dead connection is sent again by `net`; nothing else is repeated.
+dead connection is sent again by `net`. A retry and a kill whose answer was lost are asked for again, for `INSIST_S`, in
+a way that does them once; nothing else is repeated, for it is not known what was done.
 Reference: get-started/jobs.md, "HTTP"; api/auth-and-secrets.md.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+import random
+import secrets
+import time
+from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Any
 from urllib.parse import quote, urlencode
 
+from lakeshore.net.backoff import full_jitter
 from lakeshore.net.blocking import BlockingConnection
+from lakeshore.net.errors import NetError, ProtocolViolation
 from lakeshore.net.target import parse_target
 
 from .errors import ApiError, NotLakeshore
 
+INSIST_S = 20.0
+"""How long a verb whose answer was lost is sent again: a server that restarts is back by then."""
 Query = Iterable[tuple[str, str | int | None]]
 
 
@@ -72,12 +80,22 @@ class ApiClient:
 
     def kill(self, invocation_id: str) -> dict[str, Any]:
         """Mark a queued invocation killed; its row. ApiError 409 when it runs or has ended."""
-        return self._row("DELETE", self._ours("invocations", invocation_id))
+        path = self._ours("invocations", invocation_id)
+        lost: list[NetError] = []
+        try:
+            return self._insist(lambda: self._row("DELETE", path), lost)
+        except ApiError as error:
+            if not (lost and error.status == 409 and error.body.get("state") == "killed"):
+                raise
+            return self.invocation(invocation_id)  # by the request whose answer was lost
 
     def retry(self, invocation_id: str, *, claim: int | None = None) -> dict[str, Any]:
         """Queue a failed, killed or timed-out invocation again. With `claim`, only if the row still has that number."""
-        body = {} if claim is None else {"claim": claim}
-        return self._row("POST", self._ours("invocations", invocation_id, "retry"), body=body)
+        body: dict[str, Any] = {"nonce": secrets.token_hex(16)}
+        if claim is not None:
+            body["claim"] = claim
+        path = self._ours("invocations", invocation_id, "retry")
+        return self._insist(lambda: self._row("POST", path, body=body), [])
 
     def bulk_cancel(self, *, queue: str | None = None) -> dict[str, Any]:
         """Mark every queued invocation killed: `{cancelled: n}`."""
@@ -115,7 +133,9 @@ class ApiClient:
         if body is not None:
             headers.append(("content-type", "application/json"))
             data = json.dumps(body).encode()
-        answer = self._connection.request(method, path, headers=headers, body=data, timeout=self._timeout)
+        answer = self._connection.request(
+            method, path, headers=headers, body=data, timeout=self._timeout, retry_stale=method == "GET"
+        )
         value: Any = None
         readable = True
         try:
@@ -131,6 +151,24 @@ class ApiClient:
         if refused:
             raise _refusal(answer.status, value)
         return value
+
+    def _insist(self, send: Callable[[], dict[str, Any]], lost: list[NetError]) -> dict[str, Any]:
+        """Send once, and again after an answer was lost; `lost` gets why. Raises what the first loss was in the end."""
+        deadline = time.monotonic() + INSIST_S
+        waits = full_jitter(random.random, base=0.1, cap=1.0)
+        while True:
+            try:
+                return send()
+            except ProtocolViolation:
+                raise
+            except NetError as error:
+                if error.sent_anything:
+                    lost.append(error)
+                if not lost:
+                    raise
+                if time.monotonic() >= deadline:
+                    raise lost[0] from error
+                time.sleep(next(waits))
 
     def _ours(self, *parts: str) -> str:
         return "/".join(("/v1/namespaces", *(quote(part, safe="") for part in (self.namespace, *parts))))

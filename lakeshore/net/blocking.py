@@ -471,10 +471,10 @@ class BlockingPool:
         self._give_back(connection)
         return answer
 
-    def ask(self, route: Route, body: bytes, *, timeout: float) -> tuple[int, bytes]:
+    def ask(self, route: Route, body: bytes, *, timeout: float, retry_stale: bool = True) -> tuple[int, bytes]:
         """As `BlockingConnection.ask`, on any free connection."""
         connection = self._take()
-        answer = connection.ask(route, body, timeout=timeout)
+        answer = connection.ask(route, body, timeout=timeout, retry_stale=retry_stale)
         self._give_back(connection)
         return answer
 

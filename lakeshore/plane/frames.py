@@ -16,6 +16,8 @@ from .transaction import Transaction
 
 PAGE = 2048
 PAGE_BYTES = 1024 * 1024
+RECENT, LONG_AGO = 128, 65536
+LONGEST_NONCE = 2**32 - 1
 Rows = Callable[[str, dict[str, Any]], list[tuple[Any, ...]]]
 
 
@@ -164,17 +166,51 @@ def trim(tx: Transaction, ns: str, invocation_id: str, *, keep_last: int = 0) ->
     return tx.change(SQL.trim_frames, {"channel": row[0], "upto": row[10] - keep_last})
 
 
-def post(tx: Transaction, ns: str, queue: str, name: str, body: bytes, now: float, *, final: bool = False) -> int:
+def post(
+    tx: Transaction,
+    ns: str,
+    queue: str,
+    name: str,
+    body: bytes,
+    now: float,
+    *,
+    final: bool = False,
+    nonce: int = 0,
+    again: bool = False,
+) -> int:
     """Append one packed value to a topic (with `final`: its END, and no value); the plane assigns the seq.
 
-    Raises IllegalTransition after its END.
+    Whoever may have to send a post twice names it with a nonce, which the frame keeps in place of a claim: a post that
+    is there already is answered with the seq that it has. It is looked for among the last `RECENT` frames, and with
+    `again` (the sender knows that this is a copy) among the last `LONG_AGO`. Raises IllegalTransition after its END.
     """
+    if nonce:
+        seq = _posted(tx, ns, queue, name, body, final, nonce, LONG_AGO if again else RECENT)
+        if seq is not None:
+            return seq
     row = tx.one(SQL.post_if_open, {"ns": ns, "queue": queue, "name": name, "now": now, "final": int(final)})
     if row is None:
         raise IllegalTransition(f"topic {name!r} of queue {queue!r} has ended; post to another one")
     channel, seq = -int(row[0]), int(row[1])
-    put(tx, channel, 0, seq, end_frame(seq) if final else value_frame(seq, body), final=final)
+    put(tx, channel, nonce, seq, end_frame(seq) if final else value_frame(seq, body), final=final)
     return seq
+
+
+def _posted(
+    tx: Transaction, ns: str, queue: str, name: str, body: bytes, final: bool, nonce: int, among: int
+) -> int | None:
+    """The seq of a post that is stored already. Nonces are short: the bytes must be the same, too."""
+    topic = tx.one(SQL.topic_of, {"ns": ns, "queue": queue, "name": name})
+    if topic is None:
+        return None
+    channel, last = -int(topic[0]), int(topic[1])
+    found = tx.all(SQL.posted_as, {"channel": channel, "after": last - among, "nonce": nonce})
+    if not found:
+        return None
+    ((seq, stored),) = tx.journal.read_run(channel, found)
+    if stored != (end_frame(seq) if final else value_frame(seq, body)):
+        return None
+    return int(seq)
 
 
 def value_frame(seq: int, body: bytes) -> bytes:

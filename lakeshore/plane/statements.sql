@@ -236,7 +236,7 @@ WHERE seq = :seq AND state = 'running' AND claim = :claim
 UPDATE invocation
 SET state = 'queued', claim = claim + 1, attempt = 0, free_losses = 0, started = 0, worker = NULL, session = NULL,
     cancel_requested = 0, cancel_deadline = NULL, error = NULL, settled_claim = NULL, settled_as = NULL,
-    claimed_at = NULL, started_at = NULL, finished_at = NULL, retry_nonce = COALESCE(:nonce, retry_nonce)
+    claimed_at = NULL, started_at = NULL, finished_at = NULL, retry_nonce = :nonces
 WHERE seq = :seq AND claim = :claim AND state IN ('failed', 'killed', 'timeout')
 
 -- name: drop_result
@@ -303,6 +303,10 @@ SELECT DISTINCT segment FROM frame
 INSERT INTO topic (ns, queue, name, last, final, posted_at) VALUES (:ns, :queue, :name, 0, :final, :now)
 ON CONFLICT (ns, queue, name) DO UPDATE SET last = last + 1, final = :final, posted_at = :now WHERE final = 0
 RETURNING channel, last
+
+-- name: posted_as
+SELECT seq, claim, segment, offset, length, final FROM frame
+WHERE channel = :channel AND seq > :after AND claim = :nonce ORDER BY seq DESC LIMIT 1
 
 -- name: topic_of
 SELECT channel, last FROM topic WHERE ns = :ns AND queue = :queue AND name = :name

@@ -18,7 +18,7 @@ from .contract import (
     Submission,
     Submitted,
 )
-from .retries import retry_row
+from .retries import RETRYABLE, knows, retry_row
 from .statements import SQL
 from .transaction import Transaction, payload_values
 
@@ -140,12 +140,13 @@ def _known(tx: Transaction, item: Submission, now: float) -> Submitted | None:
 
 
 def _again(tx: Transaction, item: Submission, row: tuple[Any, ...], now: float, *, by_key: bool) -> Submitted:
-    seq, id_, ns, queue, _key, hash_, state, claim, nonce = row
+    seq, id_, ns, queue, _key, hash_, state, claim, nonces = row
     if not by_key and (ns != item.ns or hash_ != item.hash):
         raise Conflict(f"invocation id {item.id} is taken by another submit; submit with a fresh id")
     retried = False
-    if item.retry_nonce is not None and nonce != item.retry_nonce and state in ("failed", "killed", "timeout"):
-        retry_row(tx, seq=seq, ns=ns, queue=queue, state=state, claim=claim, nonce=item.retry_nonce)
+    nonce = item.retry_nonce
+    if nonce is not None and state in RETRYABLE and not knows(nonces, nonce):
+        retry_row(tx, seq=seq, ns=ns, queue=queue, state=state, claim=claim, nonces=nonces, nonce=nonce)
         retried = True
     return Submitted(id=id_, queue=queue, existing=by_key or id_ != item.id, again=True, retried=retried)
 

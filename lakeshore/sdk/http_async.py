@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from typing import Any, TypeVar
 
 from lakeshore import wire
@@ -98,7 +98,7 @@ class AsyncHttp:
     async def cancel(self, inv_id: str) -> bool:
         """As `HttpDispatch.cancel`."""
         path = http_wire.path("v1", "producer", "invocations", inv_id, "cancel")
-        return bool((await self.call("POST", path, {}, f"cancelling {inv_id}"))["cancelled"])
+        return http_wire.was_cancelled(*await self._call_again(path, {}, f"cancelling {inv_id}"))
 
     async def count(self, queue: str, state: str) -> int:
         """As `HttpDispatch.count`."""
@@ -163,11 +163,30 @@ class AsyncHttp:
 
     async def call(self, method: str, path: str, body: Mapping[str, Any] | None, what: str) -> dict[str, Any]:
         """One verb, sent again until it is answered or the plane's timeout is over."""
+        return await self._until_answered(lambda: self.once(method, path, body, what, 0.0), what)
+
+    async def _call_again(self, path: str, body: Mapping[str, Any], what: str) -> tuple[dict[str, Any], bool]:
+        """As `HttpClient.call_again`."""
+        again = False
+
+        async def send() -> dict[str, Any]:
+            nonlocal again
+            try:
+                said = {**body, "again": True} if again else body
+                return await self.once("POST", path, said, what, 0.0, retry_stale=False)
+            except NetError as exc:
+                again = again or exc.sent_anything
+                raise
+
+        answer = await self._until_answered(send, what)
+        return answer, again
+
+    async def _until_answered(self, send: Callable[[], Awaitable[T]], what: str) -> T:
         deadline = time.monotonic() + self._client.timeout
         waits = patience()
         while True:
             try:
-                return await self.once(method, path, body, what, 0.0)
+                return await send()
             except NetError as exc:
                 left = deadline - time.monotonic()
                 if left <= 0:
@@ -175,12 +194,24 @@ class AsyncHttp:
                 await sleep(min(left, next(waits)))
 
     async def once(
-        self, method: str, path: str, body: Mapping[str, Any] | None, what: str, wait_s: float
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, Any] | None,
+        what: str,
+        wait_s: float,
+        *,
+        retry_stale: bool = True,
     ) -> dict[str, Any]:
         """One request."""
         data = None if body is None else http_wire.pack(body)
         answer = await async_pool_for(self._client.target).request(
-            method, path, headers=self._client.headers, body=data, timeout=wait_s + SLACK_S + self._client.timeout
+            method,
+            path,
+            headers=self._client.headers,
+            body=data,
+            timeout=wait_s + SLACK_S + self._client.timeout,
+            retry_stale=retry_stale,
         )
         return http_wire.unpack(answer.status, answer.body, what)
 

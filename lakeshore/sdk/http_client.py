@@ -1,6 +1,7 @@
 """One control plane, blocking: a request, a verb that is sent until it is answered, payloads that travel beside.
 
-Every verb may be sent twice: ids and claims make it the same verb. Safe in threads and after a fork.
+Every verb may be sent twice: ids, claims and nonces make it the same verb. What has none of them is sent again only
+when nothing of it had left. Safe in threads and after a fork.
 """
 
 from __future__ import annotations
@@ -46,7 +47,28 @@ class HttpClient:
         """One verb, sent again until it is answered or `timeout` is over. Raises Refusal and DispatchError."""
         return self._until_answered(lambda: self.once(method, path, body, what, 0.0), what)
 
-    def _until_answered(self, send: Callable[[], T], what: str) -> T:
+    def call_again(self, path: str, body: Mapping[str, Any], what: str) -> tuple[dict[str, Any], bool]:
+        """`call` of a POST that says of itself, by `again: true`, that it is a copy; and whether the last one was."""
+        again = False
+
+        def send() -> dict[str, Any]:
+            nonlocal again
+            try:
+                return self.once("POST", path, {**body, "again": True} if again else body, what, 0.0, retry_stale=False)
+            except NetError as exc:
+                again = again or exc.sent_anything
+                raise
+
+        answer = self._until_answered(send, what)
+        return answer, again
+
+    def call_once(self, path: str, body: Mapping[str, Any], what: str) -> dict[str, Any]:
+        """A POST that nothing makes the same one: sent again only while nobody can have taken it."""
+        return self._until_answered(
+            lambda: self.once("POST", path, body, what, 0.0, retry_stale=False), what, lost_is_over=True
+        )
+
+    def _until_answered(self, send: Callable[[], T], what: str, *, lost_is_over: bool = False) -> T:
         deadline = time.monotonic() + self.timeout
         waits = patience()
         while True:
@@ -55,6 +77,8 @@ class HttpClient:
             except ProtocolViolation as exc:
                 raise DispatchError(f"{what} failed: {exc}") from exc
             except NetError as exc:
+                if lost_is_over and exc.sent_anything:
+                    raise DispatchError(f"{what}: the answer was lost, and whether it was done is not known") from exc
                 left = deadline - time.monotonic()
                 if left <= 0:
                     raise DispatchError(f"{what} failed: {exc}") from exc
@@ -64,14 +88,25 @@ class HttpClient:
         """One await request. Raises NetError for who will try again."""
         return self.once("POST", http_wire.AWAIT, body, "waiting for results", wait_s)
 
-    def once(self, method: str, path: str, body: Mapping[str, Any] | None, what: str, wait_s: float) -> dict[str, Any]:
-        """One request. Raises Refusal and NetError."""
+    def once(
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, Any] | None,
+        what: str,
+        wait_s: float,
+        *,
+        retry_stale: bool = True,
+    ) -> dict[str, Any]:
+        """One request; with `retry_stale` one more when its connection turns out dead. Raises Refusal and NetError."""
         data = None if body is None else http_wire.pack(body)
         allowed = wait_s + SLACK_S + self.timeout
         route = self.routes.get(path)
         if route is not None and data is not None:
-            return http_wire.unpack(*self.pool.ask(route, data, timeout=allowed), what)
-        answer = self.pool.request(method, path, headers=self.headers, body=data, timeout=allowed)
+            return http_wire.unpack(*self.pool.ask(route, data, timeout=allowed, retry_stale=retry_stale), what)
+        answer = self.pool.request(
+            method, path, headers=self.headers, body=data, timeout=allowed, retry_stale=retry_stale
+        )
         return http_wire.unpack(answer.status, answer.body, what)
 
     def payload(self, kind: str, data: bytes, inv_id: str, what: str) -> dict[str, Any]:

@@ -1,14 +1,15 @@
 """`HttpDispatch`: the same verbs on a control plane, over one small pool of connections.
 
-Every verb may be sent twice: ids and claims make it the same verb. So an unreachable server is tried again until
-`timeout` is over, and a submit that returned is on the server's disk. Submits of many threads leave together: the first
-one sends, those that come meanwhile leave with the next request.
+Every verb may be sent twice: ids, claims and nonces make it the same verb. So an unreachable server is tried again
+until `timeout` is over, and a submit that returned is on the server's disk. Submits of many threads leave together: the
+first one sends, those that come meanwhile leave with the next request.
 Reference: python-sdk/dispatch.md, api/function-protocol.md.
 """
 
 from __future__ import annotations
 
 import os
+import random
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
@@ -26,6 +27,7 @@ from .http_async import AsyncHttp
 from .http_client import HttpClient
 from .http_source import SessionSource
 from .http_wire import Refusal
+from .ids import new_id
 from .session import Session
 from .submitter import Submitter
 from .watcher import Watcher, patience
@@ -121,12 +123,13 @@ class HttpDispatch:
     def cancel(self, inv_id: str) -> bool:
         """As `Dispatch.cancel`."""
         path = http_wire.path("v1", "producer", "invocations", inv_id, "cancel")
-        return bool(self.client.call("POST", path, {}, f"cancelling {inv_id}")["cancelled"])
+        return http_wire.was_cancelled(*self.client.call_again(path, {}, f"cancelling {inv_id}"))
 
     def retry(self, inv_id: str, *, claim: int | None = None) -> str:
         """As `Dispatch.retry`."""
         path = http_wire.path("v1", "namespaces", self.namespace, "invocations", inv_id, "retry")
-        self.client.call("POST", path, {} if claim is None else {"claim": claim}, f"retrying {inv_id}")
+        body = {"nonce": new_id()} if claim is None else {"nonce": new_id(), "claim": claim}
+        self.client.call("POST", path, body, f"retrying {inv_id}")
         self._state().watcher.submitted(inv_id, again=True)
         return inv_id
 
@@ -252,10 +255,13 @@ class HttpDispatch:
     def journal_append(
         self, inv_id: str, seq: int | None, frame_bytes: bytes, *, final: bool = False, claim: int | None = None
     ) -> int:
-        """As `Dispatch.journal_append`."""
+        """As `Dispatch.journal_append`. Without a `seq` an answer that is lost raises: it cannot be asked for again."""
         number = claim if claim is not None else self._any_claim(inv_id)
         body = {"invocation_id": inv_id, "seq": seq, "bytes": frame_bytes, "final": final, "claim": number}
-        return int(self.client.call("POST", http_wire.CHUNK, body, f"posting to {inv_id}")["seq"])
+        what = f"posting to {inv_id}"
+        if seq is None:
+            return int(self.client.call_once(http_wire.CHUNK, body, what)["seq"])
+        return int(self.client.call("POST", http_wire.CHUNK, body, what)["seq"])
 
     def journal_read(
         self, inv_id: str, *, since: int = -1, timeout: float | None = 30.0, poll: float = 0.02
@@ -283,7 +289,8 @@ class HttpDispatch:
     def topic_post(self, queue: str, name: str, body: bytes, *, final: bool = False) -> int:
         """As `Dispatch.topic_post`."""
         path = http_wire.path("v1", "producer", "queues", queue, "topics", name)
-        return int(self.client.call("POST", path, {"bytes": body, "final": final}, f"posting to topic {name}")["seq"])
+        post = {"bytes": body, "final": final, "nonce": random.randrange(1, 2**32)}  # noqa: S311  # guards nothing
+        return int(self.client.call_again(path, post, f"posting to topic {name}")[0]["seq"])
 
     def topic_read(
         self, queue: str, name: str, *, since: int = -1, timeout: float | None = 5.0

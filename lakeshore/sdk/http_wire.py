@@ -125,6 +125,11 @@ def submit_item(
     return item
 
 
+def was_cancelled(answer: Mapping[str, Any], again: bool) -> bool:
+    """What a cancel did. Of one that may have been sent before, a killed invocation tells that it was done then."""
+    return bool(answer["cancelled"]) or (again and answer.get("state") == "killed")
+
+
 def value_or_raise(inv_id: str, answer: Mapping[str, Any]) -> Mapping[str, Any]:
     """The answer of a succeeded invocation. Raises the failure of any other end."""
     state = str(answer.get("state"))

@@ -341,15 +341,18 @@ class Dispatcher:
         """Forget frames; how many."""
         return await self.writer.write(lambda tx: frames.trim(tx, ns, id_, keep_last=keep_last))
 
-    async def topic_post(self, ns: str, queue: str, name: str, body: bytes, final: bool) -> int:
-        """Append to a topic; the seq it got."""
+    async def topic_post(
+        self, ns: str, queue: str, name: str, body: bytes, final: bool, *, nonce: int = 0, again: bool = False
+    ) -> int:
+        """Append to a topic; the seq it got. A post that is there already has the seq that it got then."""
+
+        def verb(tx: Transaction) -> int:
+            return frames.post(tx, ns, queue, name, body, self._clock(), final=final, nonce=nonce, again=again)
 
         def committed(_seq: int) -> None:
             self.feeds.ring(f"topic/{ns}/{queue}/{name}")
 
-        return await self.writer.write(
-            lambda tx: frames.post(tx, ns, queue, name, body, self._clock(), final=final), committed
-        )
+        return await self.writer.write(verb, committed)
 
     # -- operators
 
@@ -387,11 +390,11 @@ class Dispatcher:
             if len(killed) < CANCELS_AT_ONCE:
                 return count
 
-    async def retry(self, ns: str, id_: str, claim: int | None = None) -> str:
+    async def retry(self, ns: str, id_: str, claim: int | None = None, nonce: str | None = None) -> str:
         """Queue an ended invocation again; its queue. Raises UnknownInvocation, IllegalTransition."""
 
         def verb(tx: Transaction) -> str:
-            queue = retries.retry(tx, ns, id_, self._clock(), claim=claim)
+            queue = retries.retry(tx, ns, id_, self._clock(), claim=claim, nonce=nonce)
             self._freshen(ns, queue)
             return queue
 

@@ -225,10 +225,16 @@ class TrimRequest:
 
 @value
 class TopicAppend:
-    """One frame for a topic; the server assigns its `seq` (K-25). `final` closes the topic for readers."""
+    """One frame for a topic; the server assigns its `seq` (K-25). `final` closes the topic for readers.
+
+    `nonce` (1 to 2**32 - 1, random) names the post: a copy of it is answered with the `seq` that the first one got, and
+    stored once. `again` tells that this may be a copy, so that the server looks further back.
+    """
 
     bytes: Blob
     final: bool = False
+    nonce: int = 0
+    again: bool = False
 
 
 @value

@@ -14,11 +14,15 @@ NEVER = 1 << 60
 
 @dataclass(slots=True)
 class Cutter:
-    """`up` and `down` bytes pass of each connection, then it is reset at both ends. Change them at any time."""
+    """`up` and `down` bytes pass of each connection, then it is reset at both ends; after `most` cuts all passes.
+
+    Change them at any time.
+    """
 
     target: tuple[str, int]
     up: int = NEVER
     down: int = NEVER
+    most: int = NEVER
     cuts: int = 0
     _listener: socket.socket = field(default_factory=lambda: socket.create_server(("127.0.0.1", 0)))
     _open: set[socket.socket] = field(default_factory=set)
@@ -43,7 +47,7 @@ class Cutter:
         passed = 0
         with contextlib.suppress(OSError):
             while data := source.recv(65536):
-                left = getattr(self, name) - passed
+                left = (getattr(self, name) if self.cuts < self.most else NEVER) - passed
                 sink.sendall(data[: max(left, 0)])
                 passed += len(data)
                 if len(data) > left:

@@ -67,7 +67,7 @@ ROUTES: dict[str, tuple[str, dict[str, Any]]] = {
     "await": ("/v1/producer/await", {"invocation_id": "none", "timeout_s": 0, "get": True}),
     "watch": ("/v1/producer/await", {"watch": "w", "add": ["a", "b"], "drop": ["c"], "timeout_s": 0, "waiting": 1}),
     "trim": ("/v1/producer/invocations/none/trim", {"keep_last": 1}),
-    "topic": ("/v1/producer/queues/q/topics/t", {"bytes": b"\x01", "final": False}),
+    "topic": ("/v1/producer/queues/q/topics/t", {"bytes": b"\x01", "final": False, "nonce": 7, "again": True}),
     "presign put": (PRESIGN, {"op": "put", "size": 9, "contentType": "a/b", "jobId": "j", "kind": "args"}),
     "presign get": (PRESIGN, {"op": "get", "key": "payloads/default/a/b"}),
     "hello": ("/v1/daemon/hello", HELLO),
@@ -77,7 +77,7 @@ ROUTES: dict[str, tuple[str, dict[str, Any]]] = {
     "acks": ("/v1/daemon/ack", {"acks": [ACK, {**ACK, "invocation_id": "j"}]}),
     "chunk": ("/v1/daemon/result-chunk", CHUNK),
     "chunks": ("/v1/daemon/result-chunk", {"chunks": [CHUNK, {**CHUNK, "seq": 1}]}),
-    "retry": ("/v1/namespaces/default/invocations/none/retry", {"claim": 1}),
+    "retry": ("/v1/namespaces/default/invocations/none/retry", {"claim": 1, "nonce": "n"}),
     "token": ("/v1/namespaces/default/tokens", {"name": "t", "scope": "daemon", "workerId": "w"}),
     "namespace": ("/v1/admin/namespaces", {"name": "n", "orgId": "o"}),
 }

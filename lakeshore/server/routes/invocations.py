@@ -20,6 +20,7 @@ from ..render import answer, iso
 from ..structure import bad_field, read_map
 
 _LIMIT: Final = 50
+_LONGEST_NONCE: Final = 200
 _MOST: Final = 200
 _PRUNE_S: Final = 5.0
 _ADMIN_LIMIT: Final = 100
@@ -129,12 +130,19 @@ async def cancel(app: App, request: Request, caller: Caller) -> Response:
 
 
 async def retry(app: App, request: Request, caller: Caller) -> Response:
-    """POST /v1/namespaces/:ns/invocations/:id/retry: a failed, killed or timed-out one is queued again (K-17)."""
+    """POST /v1/namespaces/:ns/invocations/:id/retry {claim?, nonce?}
+
+    A failed, killed or timed-out one is queued again. A copy of a retry that was applied, by its nonce, is a success
+    that changes nothing (K-17).
+    """
     body, _encoding = await read_map(request, optional=True)
     claim = body.get("claim")
     if claim is not None and type(claim) is not int:
         raise bad_field("claim", "must be an integer")
-    await app.dispatcher.retry(caller.ns, _id_of(request), claim)
+    nonce = body.get("nonce")
+    if nonce is not None and not (type(nonce) is str and 0 < len(nonce) <= _LONGEST_NONCE):
+        raise bad_field("nonce", f"must be 1 to {_LONGEST_NONCE} characters")
+    await app.dispatcher.retry(caller.ns, _id_of(request), claim, nonce)
     return answer(request, row_body(app, _row(app, caller.ns, request)))
 
 

@@ -8,6 +8,7 @@ import msgpack
 
 from ...plane import rows
 from ...plane.contract import STATES, Submission, Submitted
+from ...plane.frames import LONGEST_NONCE
 from ...plane.statements import SQL
 from ...wire.errors import NameError_
 from ...wire.messages import (
@@ -191,7 +192,12 @@ async def topic_post(app: App, request: Request, caller: Caller) -> Response:
     wanted = structure(body, TopicAppend, encoding)
     if not wanted.final:
         check_one_value(wanted.bytes, "bytes")
-    return answer(request, {"seq": await app.dispatcher.topic_post(caller.ns, queue, name, wanted.bytes, wanted.final)})
+    if not 0 <= wanted.nonce <= LONGEST_NONCE:
+        raise bad_field("nonce", f"must be an integer from 1 to {LONGEST_NONCE}")
+    seq = await app.dispatcher.topic_post(
+        caller.ns, queue, name, wanted.bytes, wanted.final, nonce=wanted.nonce, again=wanted.again
+    )
+    return answer(request, {"seq": seq})
 
 
 async def topic_stream(app: App, request: Request, caller: Caller) -> StreamResponse:
