@@ -4,6 +4,7 @@
     python benchmarks/run.py                    everything; about five minutes
     python benchmarks/run.py --ours --quick --json     within 50 s: one JSON object
     python benchmarks/run.py --rows rtt,loop    some rows of ours only
+    python benchmarks/run.py --ours --slow-disk 1,5    the HTTP plane with 0, 1 and 5 ms added to each of its syncs
 
 Ours is durable unless its row says otherwise: a sync before every acknowledgement. Everything is bounded in time: a row
 that hangs is ended and said to have failed, `--limit` ends the run with what it has, and nothing started here survives
@@ -29,11 +30,11 @@ from typing import Any
 BENCHMARKS = Path(__file__).resolve().parent
 sys.path.insert(0, str(BENCHMARKS))
 
-from harness import machine, procfs, table  # noqa: E402  # the script's directory first
+from harness import machine, procfs, slow_sync, slow_table, table  # noqa: E402  # the script's directory first
 from harness.given import Given  # noqa: E402
 from harness.processes import ROOT, Children, NotStarted  # noqa: E402
 from harness.results import OURS, Results  # noqa: E402
-from ours import stages  # noqa: E402
+from ours import books, stages  # noqa: E402
 from peers import stages as peer_stages  # noqa: E402
 
 PEER_PYTHON = ROOT / "build" / "bench-venv" / "bin" / "python"
@@ -78,6 +79,8 @@ HTTP = (
     Row("mib", "ours.mib", 40, 5),
     Row("frames", "ours.frames", 100_000, 1000),
 )
+UNRELATED = Row("unrelated", "ours.unrelated", 2000, 200)
+SLOW = (*HTTP[:5], UNRELATED)
 LOCAL = (
     (Row("local-loop", "ours.loop", 5000, 60), "loop_tasks_s", "local_{}_loop_s"),
     (Row("local-gather", "ours.gather", 5000, 0), "gather_tasks_s", "local_{}_gather_s"),
@@ -191,6 +194,27 @@ def control_plane(run: Run) -> None:
         run.children.end(*processes)
 
 
+def slow_disks(run: Run, added: Sequence[float]) -> None:
+    """The rows that commit, each on a server of its own whose syncs take so much longer. Raises NoSlowDisk."""
+    library = slow_sync.compiled(run.children.directory)
+    for ms in added:
+        name = slow_table.column(ms)
+        disk = slow_sync.SlowDisk(library, run.children.directory / f"book-{ms:g}", ms)
+        with run.trying(name):
+            url, processes = stages.control_plane(run.children, f"state-{ms:g}", env=disk.environment)
+            run.figures("ours.rtt", Given(count=1, repeat=1, url=url))
+            for row in SLOW:
+                if run.wants(row):
+                    with run.trying(f"{row.name}, {name}"):
+                        before = books.read(url, disk)
+                        given = Given(count=run.count(row), most=run.most(row), url=url)
+                        run.results.add(name, run.figures(row.module, given))
+                        run.results.add(name, books.read(url, disk).since(before, row.name))
+            syncs = disk.syncs()
+            run.results.add(name, {"sync_ms": [syncs.seconds / max(1, syncs.count) * 1e3]})
+            run.children.end(*processes)
+
+
 def local(run: Run, durability: str) -> None:
     """The rows of the local plane."""
     wanted = [entry for entry in LOCAL if run.wants(entry[0])]
@@ -275,6 +299,25 @@ def say(words: str) -> None:
     print(words, file=sys.stderr, flush=True)
 
 
+def whole(run: Run) -> None:
+    """Everything of ours."""
+    floors(run)
+    startup(run)
+    control_plane(run)
+    local(run, "power")
+    local(run, "process")
+    claims(run)
+    held(run)
+
+
+def milliseconds(words: str) -> tuple[float, ...]:
+    """`1,5` as numbers, with 0, in order. Raises ValueError."""
+    found = {float(word) for word in words.split(",")}
+    if not all(0 <= ms <= 1000 for ms in found):
+        raise ValueError("from 0 to 1000 ms")
+    return (0.0, *sorted(found - {0.0}))
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run; the exit code: 0, 1 when a row failed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -286,16 +329,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--dir", type=Path, help="where state is kept: the disk that is measured (default: build/)")
     parser.add_argument("--limit", type=float, help="seconds after which the run ends with what it has")
     parser.add_argument("--setup", action="store_true", help="make the peers' environment, then exit")
+    parser.add_argument(
+        "--slow-disk",
+        type=milliseconds,
+        default=(),
+        metavar="MS,MS",
+        help="only the HTTP plane's rows, with so much added to each sync of the server, beside 0 ms",
+    )
     given = parser.parse_args(argv)
     if given.setup:
         return setup()
-    with_peers = not given.ours and not given.rows
+    with_peers = not given.ours and not given.rows and not given.slow_disk
     if with_peers and not PEER_PYTHON.exists():
         parser.error("the peers are not installed: run benchmarks/run.py --setup, or measure --ours")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # by way of every `with`
     place = given.dir or ROOT / "build"
     place.mkdir(exist_ok=True)
-    limit = given.limit or (QUICK_LIMIT_S if given.quick else LIMIT_S)
+    limit = given.limit or (QUICK_LIMIT_S * max(1, len(given.slow_disk)) if given.quick else LIMIT_S)
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="bench-", dir=place, ignore_cleanup_errors=True) as directory:
         about = machine.describe(Path(directory))
@@ -303,22 +353,25 @@ def main(argv: Sequence[str] | None = None) -> int:
             rows = frozenset(filter(None, given.rows.split(",")))
             run = Run(children, given.quick, rows, started + limit, max(1.0, limit / QUICK_LIMIT_S))
             try:
-                floors(run)
-                startup(run)
-                control_plane(run)
-                local(run, "power")
-                local(run, "process")
-                claims(run)
-                held(run)
+                if given.slow_disk:
+                    slow_disks(run, given.slow_disk)
+                else:
+                    whole(run)
                 if with_peers:
                     peers(run)
                     about["versions"].update(machine.peer_versions(PEER_PYTHON))
+            except slow_sync.NoSlowDisk as exc:
+                say(f"skipped: {exc}")
+                return 0
             except OutOfTime:
                 run.results.failures["the run"] = f"ended at its limit of {limit:.0f} s"
                 say(run.results.failures["the run"])
         about["load_after"] = round(os.getloadavg()[0], 1)
         about["took_s"] = round(time.monotonic() - started, 1)
-    report(run.results, about, as_json=given.json, everything=given.all_json)
+    if given.slow_disk and not given.all_json:
+        report_slow(run.results, about, given.slow_disk, as_json=given.json)
+    else:
+        report(run.results, about, as_json=given.json, everything=given.all_json)
     return 1 if run.results.failures else 0
 
 
@@ -329,10 +382,25 @@ def report(results: Results, about: dict[str, Any], *, as_json: bool, everything
     elif as_json:
         print(json.dumps({key: _rounded(results.median(OURS, key)) for key in JSON_KEYS}))
     else:
-        print(f"{table.markdown(results)}\n")
-        print("\n".join(f"- {name}: {value}" for name, value in about.items()))
-        for what, why in results.failures.items():
-            print(f"- FAILED {what}: {why}")
+        _say_all(table.markdown(results), results, about)
+
+
+def report_slow(results: Results, about: dict[str, Any], added: Sequence[float], *, as_json: bool) -> None:
+    """Print the disks side by side."""
+    if as_json:
+        columns = {slow_table.column(ms): results.samples.get(slow_table.column(ms), {}) for ms in added}
+        print(
+            json.dumps({name: {key: _rounded(results.median(name, key)) for key in columns[name]} for name in columns})
+        )
+    else:
+        _say_all(slow_table.markdown(results, added), results, about)
+
+
+def _say_all(rows: str, results: Results, about: dict[str, Any]) -> None:
+    print(f"{rows}\n")
+    print("\n".join(f"- {name}: {value}" for name, value in about.items()))
+    for what, why in results.failures.items():
+        print(f"- FAILED {what}: {why}")
 
 
 def _rounded(value: float | None) -> float | None:

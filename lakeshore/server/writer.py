@@ -1,8 +1,8 @@
 """The one writer: what arrives while a batch commits leaves with the next (K-30).
 
 A batch commits on the loop while COMMIT is fast, for a hop to a thread costs more than such a sync; once its moving
-average passes 0.5 ms, and a few of this machine's hops, the same function runs in a thread, so that a slow disk does
-not stall other requests.
+average passes 0.5 ms, and a few of this machine's hops (2 ms at most, for they were measured in one moment, maybe a
+busy one), the same function runs in a thread, so that a slow disk does not stall other requests.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ T = TypeVar("T")
 Verb = Callable[[Transaction], Any]
 
 SLOW_COMMIT_S = 0.0005
+STALL_S = 0.002
 HOPS = 4
 MAX_BATCH = 512
 _SMOOTHING = 0.1
@@ -79,7 +80,7 @@ class Writer:
 
     async def run(self) -> None:
         """Commit batches until cancelled. A refused sync of the disk ends it, and with it the server."""
-        slow_s = max(SLOW_COMMIT_S, HOPS * await _hop_s())
+        slow_s = slow_from_s(await _hop_s())
         while True:
             if not self._pending:
                 self._sleeper = trio.lowlevel.current_task()
@@ -127,6 +128,11 @@ class Writer:
     def _abandon(self, _raise_cancel: object) -> trio.lowlevel.Abort:
         self._sleeper = None
         return trio.lowlevel.Abort.SUCCEEDED
+
+
+def slow_from_s(hop_s: float) -> float:
+    """The COMMIT that is slow where a hop to a thread costs so much, in seconds."""
+    return min(max(SLOW_COMMIT_S, HOPS * hop_s), STALL_S)
 
 
 async def _hop_s() -> float:
