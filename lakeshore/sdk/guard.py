@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import socket
 import subprocess
 import sys
 import threading
@@ -32,6 +33,8 @@ class Guard:
     def __init__(self, url: str, token: str | None, namespace: str) -> None:
         self._plane = {"url": url, "token": token, "namespace": namespace}
         self._process: subprocess.Popen[bytes] | None = None
+        self._line: socket.socket | None = None
+        """Slates go to the guardian on it."""
         self._lock = threading.Lock()
         self._sessions: weakref.WeakValueDictionary[str, Session] = weakref.WeakValueDictionary()
         self._told: set[str] = set()
@@ -55,17 +58,12 @@ class Guard:
             "begun": said + begun,
             "ready": ready,
             "batch": batch,
-            "slate": None,
+            "slate": False,
         }
-        first = session.id not in self._told
         self._told.add(session.id)
         if slate is not None and self._write(session, slate, batch, message):
             return
-        if slate is not None and first:
-            message["slate"] = slate.path
-        self._send(message)
-        if message["slate"]:
-            self._reads.add(session.id)
+        self._send(message, slate)
 
     def _write(self, session: Session, slate: Slate, batch: int, message: dict[str, Any]) -> bool:
         """Put a list on the slate. Whether the guardian reads it there."""
@@ -94,26 +92,34 @@ class Guard:
         with self._lock:
             process, self._process = self._process, None
         if process is not None and process.stdin is not None:
+            self._hang_up()
             with contextlib.suppress(BrokenPipeError):
                 process.stdin.write(msgpack.packb({"leave": True}))  # a child of a body's may hold the pipe open
                 process.stdin.close()
             process.wait(timeout=30)
 
-    def _send(self, message: dict[str, Any]) -> None:
-        data = msgpack.packb(message)
+    def _send(self, message: dict[str, Any], slate: Slate | None = None) -> None:
+        """Tell the guardian, and give it the session's slate when it does not have it yet."""
         with self._lock:
             process = self._process
             if process is None or process.poll() is not None:
                 process = self._process = self._start()
             assert process.stdin is not None
+            assert self._line is not None
             try:
-                process.stdin.write(data)
+                if slate is not None and message["session"] not in self._reads:
+                    slate.pass_to(self._line)
+                    message = {**message, "slate": True}
+                    self._reads.add(message["session"])
+                process.stdin.write(msgpack.packb(message))
                 process.stdin.flush()
-            except BrokenPipeError:
+            except (BrokenPipeError, ConnectionResetError):
                 log.warning("the guardian ended by itself; the next poll starts another")
 
     def _start(self) -> subprocess.Popen[bytes]:
         self._reads.clear()
+        self._hang_up()
+        self._line, theirs = socket.socketpair()
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join([*python_path(), os.environ.get("PYTHONPATH", "")])}
         ours = _pidfd()  # from here, so that it is of this process even when that is gone before its guardian is up
         try:
@@ -123,16 +129,23 @@ class Guard:
                 stdout=subprocess.PIPE,
                 env=environment,
                 start_new_session=True,
-                pass_fds=() if ours < 0 else (ours,),
+                pass_fds=(theirs.fileno(),) if ours < 0 else (theirs.fileno(), ours),
             )
         finally:
+            line = theirs.fileno()
+            theirs.close()
             if ours >= 0:
                 os.close(ours)
         assert process.stdin is not None
-        process.stdin.write(msgpack.packb({**self._plane, "pid": os.getpid(), "pidfd": ours}))
+        process.stdin.write(msgpack.packb({**self._plane, "pid": os.getpid(), "pidfd": ours, "line": line}))
         process.stdin.flush()
         threading.Thread(target=self._listen, args=(process,), name="lakeshore-guard", daemon=True).start()
         return process
+
+    def _hang_up(self) -> None:
+        line, self._line = self._line, None
+        if line is not None:
+            line.close()
 
     def _listen(self, process: subprocess.Popen[bytes]) -> None:
         assert process.stdout is not None

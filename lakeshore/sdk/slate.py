@@ -7,14 +7,16 @@ goes to sleep is either woken by the next list or sees it. Reading takes no lock
 A head of 64 bytes, then two places for lists. The head: batch, begun, since (monotonic ns, 0 when idle), revoked
 batch, told (monotonic ns), length and place of the list, whether the guardian sleeps. A list is whole before the head
 names it: whoever is killed in between leaves the one before.
+
+It is memory without a name, handed over as a file descriptor: it is gone with the last of the two, however they die.
 """
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import mmap
 import os
+import socket
 import struct
 import tempfile
 import time
@@ -30,25 +32,28 @@ _SINCE_AT, _TOLD_AT, _SLEEPS_AT, _LISTS_AT = 16, 32, 48, 64
 
 
 class Slate:
-    """Made by the worker with `create`, opened by its guardian with `attach`."""
+    """Made by the worker with `create`; its guardian makes another of the descriptor that `pass_to` gave it."""
 
-    def __init__(self, fd: int, path: str) -> None:
+    def __init__(self, fd: int) -> None:
         self._fd = fd
-        self.path = path
         self._map = mmap.mmap(fd, _LISTS_AT + 2 * ROOM)
 
     @classmethod
     def create(cls) -> Slate:
-        fd, path = tempfile.mkstemp(prefix="lakeshore-slate-")
+        fd = _nameless()
         os.truncate(fd, _LISTS_AT + 2 * ROOM)
-        return cls(fd, path)
+        return cls(fd)
+
+    def pass_to(self, line: socket.socket) -> None:
+        """Give it to who reads the other end of a Unix socket with `received`."""
+        socket.send_fds(line, [b"s"], [self._fd])
 
     @classmethod
-    def attach(cls, path: str) -> Slate:
-        """Open the worker's slate; from then on only the two of them know it."""
-        slate = cls(os.open(path, os.O_RDWR | os.O_CLOEXEC), path)
-        os.unlink(path)
-        return slate
+    def received(cls, line: socket.socket) -> Slate:
+        """The next slate that was passed. Waits for it."""
+        _data, fds, _flags, _address = socket.recv_fds(line, 1, 1)
+        os.set_inheritable(fds[0], False)
+        return cls(fds[0])
 
     # -- the worker's
 
@@ -122,10 +127,17 @@ class Slate:
         return bool(current == batch and revoked != batch and since and now - since > longer_than_s * 1e9)
 
     def close(self) -> None:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(self.path)  # nobody attached to it
         self._map.close()
         os.close(self._fd)
+
+
+def _nameless() -> int:
+    """A file that no directory names, from its birth where the system has such files."""
+    try:
+        return os.memfd_create("lakeshore-slate")
+    except (AttributeError, OSError):
+        with tempfile.TemporaryFile(buffering=0) as file:
+            return os.dup(file.fileno())
 
 
 class _Locked:

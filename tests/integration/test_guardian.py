@@ -218,7 +218,7 @@ def test_a_worker_that_ends_at_once_leaves_nothing_behind(q: SyncQueue, server: 
 @pytest.mark.inventory("K-12")
 def test_a_guardian_stays_as_small_as_it_was_however_much_it_is_told() -> None:
     plane = {"url": "http://127.0.0.1:9", "token": None, "namespace": "default", "pid": os.getpid()}
-    nothing = {"begun": [], "ready": [], "batch": 0, "slate": None}
+    nothing = {"begun": [], "ready": [], "batch": 0, "slate": False}
     told = msgpack.packb({"session": "s", "worker": "w", "queue": "work", "n": 1, "lease_s": 60.0, **nothing})
     guardian = subprocess.Popen(
         [sys.executable, "-m", "lakeshore.sdk.entry.guardian"], env=served.environment(), stdin=subprocess.PIPE

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import os
+import signal
+import socket
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+from served import environment
 
 from lakeshore.sdk.slate import ROOM, Slate
 
@@ -16,8 +22,10 @@ Pair = tuple[Slate, Slate]
 @pytest.fixture
 def pair() -> Iterator[Pair]:
     worker = Slate.create()
-    guardian = Slate.attach(worker.path)
-    assert not os.path.exists(worker.path)
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        worker.pass_to(ours)
+        guardian = Slate.received(theirs)
     yield worker, guardian
     worker.close()
     guardian.close()
@@ -75,3 +83,27 @@ def test_what_was_revoked_does_not_begin_and_a_fresh_list_does(pair: Pair) -> No
     assert worker.begin()
     worker.idle()
     assert guardian.revoke_if_long(2, longer_than_s=0) is None, "nothing runs"
+
+
+@pytest.mark.inventory("K-12")
+@pytest.mark.parametrize("system", ["memfd", "another"])
+@pytest.mark.parametrize("at", ["made", "passed", "attached"])
+def test_whoever_is_killed_at_any_time_leaves_no_file(tmp_path: Path, at: str, system: str) -> None:
+    script = f"""
+import os, signal, socket
+if {system == "another"}:
+    vars(os).pop("memfd_create", None)
+from lakeshore.sdk.slate import Slate
+slate = Slate.create()
+ours, theirs = socket.socketpair()
+if {at != "made"}:
+    slate.pass_to(ours)
+if {at == "attached"}:
+    other = Slate.received(theirs)
+    slate.tell(1, b"list")
+    assert other.heard(0)[1] == b"list"
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    done = subprocess.run([sys.executable, "-c", script], env=environment(TMPDIR=str(tmp_path)), timeout=60)
+    assert done.returncode == -signal.SIGKILL
+    assert os.listdir(tmp_path) == []

@@ -7,12 +7,12 @@ everything back, and ends.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import random
 import select
 import signal
+import socket
 import sys
 import threading
 import time
@@ -69,9 +69,6 @@ class Ward:
         """The worker has spoken at `now`: it renewed by itself."""
         for name in ("worker", "queue", "n", "lease_s", "begun", "ready", "batch"):
             setattr(self, name, message[name])
-        if message.get("slate"):
-            with contextlib.suppress(FileNotFoundError):  # a short life: its worker took leave before we were up
-                self.slate = Slate.attach(message["slate"])
         self.heard_at = now
         self.overtaken = False
 
@@ -121,6 +118,7 @@ class Guardian:
 
     def __init__(self, plane: dict[str, Any]) -> None:
         self._target = parse_target(plane["url"])
+        self._line = socket.socket(fileno=int(plane["line"])) if "line" in plane else None
         self._lock = threading.Lock()
         self._headers = headers(plane["token"], plane["namespace"])
         self._pid = int(plane["pid"])
@@ -182,6 +180,9 @@ class Guardian:
                 return  # the slate has it: every ward's is read before it is looked after
             ward = self._wards.setdefault(message["session"], Ward(message["session"]))
             ward.update(message, now)
+            if message.get("slate"):
+                assert self._line is not None, "a worker that has slates has a line for them"
+                ward.slate = Slate.received(self._line)
 
     def _look_after(self, ward: Ward, now: float) -> None:
         with self._lock:
