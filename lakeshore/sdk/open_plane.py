@@ -16,6 +16,7 @@ from ..plane.soundness import check_files
 from .combiner import Combiner
 from .errors import DispatchError
 from .ids import new_id
+from .local_forgetting import LocalForgetting
 
 BURY_S = 0.5
 """A busy worker looks this often whether others have died; an idle one at each look."""
@@ -45,7 +46,8 @@ class OpenPlane:
                 ) from exc
             try:
                 database = str(directory.with_name(Path(path).name))
-                if durability == "power" and not locks.anybody(directory / "workers"):
+                alone = not locks.anybody(directory / "workers")
+                if durability == "power" and alone:
                     check_files(database)  # whoever had it open last did not close it
                 self.plane = Plane(database, files=directory, durability=durability, shared=True)
             except PlaneError as exc:
@@ -56,14 +58,20 @@ class OpenPlane:
             locks.sweep(self.workers)
             self.holder_id = self._holder.id
             self._checkpoint_lock = directory / "checkpoint.lock"
+            self._forgetting = LocalForgetting(self.plane, directory, self._checkpoint_lock)
+            if alone:
+                self._forgetting.give_back()
         self.combiner = Combiner(self.plane)
 
     def tidy(self) -> None:
-        """Now and then, see whether the WAL wants folding."""
+        """Now and then, see whether the WAL wants folding, and forget what is old."""
         self._writes += 1
-        if self.workers is not None and self._writes % 256 == 0:
+        if self.workers is not None and self._writes % 256 < 2:
             with self.combiner.turn:
-                self.plane.checkpoint_if_large(self._checkpoint_lock)
+                if self._writes % 256:  # also the first one: most processes write little
+                    self._forgetting.some()
+                else:
+                    self.plane.checkpoint_if_large(self._checkpoint_lock)
 
     def time_to_bury(self) -> bool:
         """Now and then, whatever there is to do, see who has died."""
