@@ -205,7 +205,7 @@ class Dispatcher:
     def _poll(self, request: Poll, key: tuple[str, str, str], tx: Transaction) -> PollAnswer:
         leases = self.leases
         certain = polls.Certain(
-            begun=[pair for pair in request.held if pair.started and not leases.begun(pair.id, pair.claim)],
+            begun=[pair for pair in request.held if pair.started and not leases.begun(request.ns, pair.id, pair.claim)],
             complete=leases.none_but(
                 key, [(p.id, p.claim) for p in request.held] + [(r.id, r.claim) for r in request.reports]
             ),
@@ -225,7 +225,7 @@ class Dispatcher:
         for report, settled in zip(request.reports, answer.settled, strict=True):
             self._note_settled(report.ns, settled)
         renew = self.leases.renew
-        doubtful = [p for p in request.held if not renew(p.id, p.claim, now, started=p.started)]
+        doubtful = [p for p in request.held if not renew(request.ns, p.id, p.claim, now, started=p.started)]
         lost, cancel = polls.judge(self.rows, request.ns, doubtful) if doubtful else ((), ())
         listed = {(pair.id, pair.claim) for pair in request.held}
         if not answer.fenced and not self.leases.none_but(parked.session, listed):
@@ -247,7 +247,7 @@ class Dispatcher:
         now = trio.current_time()
         for lease in self.leases.held_by(wish.ns, wish.worker, ""):
             if not listed or lease.id in listed:
-                self.leases.renew(lease.id, lease.claim, now)
+                self.leases.renew(wish.ns, lease.id, lease.claim, now)
         request = Poll(ns=wish.ns, worker=wish.worker, session="", n=0, wish=wish)
         parked = Parked(request, wish, parker)
         parked.session = (wish.ns, wish.worker, f"foreign-{id(parked)}")

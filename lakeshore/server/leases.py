@@ -61,19 +61,19 @@ class Leases:
         else:
             held.add((id_, claim))
 
-    def renew(self, id_: str, claim: int, now: float, *, started: bool = False) -> bool:
-        """A worker lists this pair (and its row says `started`). False when there is something to tell it."""
+    def renew(self, ns: str, id_: str, claim: int, now: float, *, started: bool = False) -> bool:
+        """A worker of `ns` lists this pair (and its row says `started`). False when there is something to tell it."""
         lease = self._by_id.get(id_)
-        if lease is None or lease.claim != claim:
+        if lease is None or lease.claim != claim or lease.ns != ns:
             return False
         lease.until = now + self.lease_s
         lease.started = lease.started or started
         return lease.cancel_at is None
 
-    def begun(self, id_: str, claim: int) -> bool:
+    def begun(self, ns: str, id_: str, claim: int) -> bool:
         """Whether the start of this claim is in its row already."""
         lease = self._by_id.get(id_)
-        return lease is not None and lease.claim == claim and lease.started
+        return lease is not None and lease.claim == claim and lease.ns == ns and lease.started
 
     def none_but(self, session: Holder, pairs: Collection[tuple[str, int | None]]) -> bool:
         """Whether a session holds nothing besides these (id, claim)."""

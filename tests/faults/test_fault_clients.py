@@ -230,6 +230,23 @@ def test_another_namespaces_ids_look_unknown_whatever_is_asked(server: Served) -
     assert [(r["invocation_id"], r["result_blob"]) for r in ended_here["results"]] == [(inv, b"ours")]
 
 
+@pytest.mark.inventory("K-21", "K-9")
+def test_another_namespaces_word_that_a_body_began_is_not_taken_for_its_workers(server: Served) -> None:
+    ours, theirs = f"ns-{new_id()}", f"ns-{new_id()}"
+    call = one()
+    server.post("/v1/producer/submit", call, X_LS_Namespace=ours)
+    run = claimed(server, call["queue"], started=False, ns=ours)
+    poll = {"worker_id": run["worker"], "queue": call["queue"], "session": "s", "timeout_s": 0, "capacity": 0}
+    begun = {**poll, "held": [[run["invocation_id"], run["claim"], True]]}
+    for n in (1, 2):
+        told = server.post("/v1/daemon/poll", {**begun, "n": n}, X_LS_Namespace=theirs).body
+        assert told["lost"] == [[run["invocation_id"], run["claim"]]]
+        assert shown_in(server, ours, run["invocation_id"])["invocation"]["attempt"] == 0
+    assert server.post("/v1/daemon/poll", {**begun, "n": 3}, X_LS_Namespace=ours).body["lost"] == []
+    row = shown_in(server, ours, run["invocation_id"])["invocation"]
+    assert (row["started"], row["attempt"]) == (1, 1), "it began, and a lost worker costs an attempt"
+
+
 def shown_in(server: Served, ns: str, inv: str) -> Any:
     return server.post("/v1/producer/await", {"invocation_id": inv, "get": True}, X_LS_Namespace=ns).body
 
