@@ -13,6 +13,9 @@ from ..wire.values import value
 from .waiters import Parker, Waiters, WatchSet
 
 ANSWER_BYTES = 4 * 1024 * 1024
+GATHER_S = 0.002
+MANY = 8
+"""While so many ids are waited for, an answer with fewer gathers a little: each costs a request."""
 
 
 @value
@@ -78,6 +81,8 @@ class Results:
             finally:
                 if watch.parker is parker:
                     watch.parker = None
+        if timeout_s > 0 and 0 < len(watch.ready) < MANY <= len(watch.pending):
+            await trio.sleep(GATHER_S)
         watch.seen_at = trio.current_time()
         answers: list[Ended] = []
         size = 0
