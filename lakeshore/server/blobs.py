@@ -36,7 +36,8 @@ BUCKET: Final = "local"
 _PREFIX: Final = "payloads/"
 _SEGMENT: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
-_WRITE_AT_ONCE: Final = 1024 * 1024
+_WRITE_AT_ONCE: Final = 2 * 1024 * 1024
+_REMEMBERED: Final = 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +73,7 @@ class BlobStore:
         self._key = key
         self._now = now
         self._parts = 0
+        self._written: dict[str, tuple[int, str]] = {}
 
     # --- keys
 
@@ -148,42 +150,42 @@ class BlobStore:
         """Write an upload; its reference, and whether it is new. HttpError 409, 413, 422, 507."""
         path = self.blobs.path(grant.key)
         self._parts += 1
-        partial = path.with_name(f".{path.name[:100]}.{os.getpid()}.{self._parts}.upload")
-        digest = hashlib.sha256()
-        size = 0
+        upload = _Upload(self.blobs, path.with_name(f".{path.name[:100]}.{os.getpid()}.{self._parts}.upload"))
+        pending: list[bytes] = []
+        size = held = 0
         try:
-            file = await trio.to_thread.run_sync(self.blobs.create, partial)
-            try:
-                pending: list[bytes] = []
-                held = 0
-                async for chunk in chunks:
-                    size += len(chunk)
-                    if grant.size is not None and size > grant.size:
-                        raise HttpError(422, f"size: {grant.size} bytes were announced, more came", field="size")
-                    pending.append(chunk)
-                    held += len(chunk)
-                    if held >= _WRITE_AT_ONCE:
-                        await trio.to_thread.run_sync(_append, file, pending, digest)
-                        pending, held = [], 0
-                await trio.to_thread.run_sync(_append, file, pending, digest)
-                if grant.size is not None and size != grant.size:
-                    raise HttpError(422, f"size: {grant.size} bytes were announced, {size} came", field="size")
-                sha256 = digest.hexdigest()
-                if grant.sha256 is not None and sha256 != grant.sha256:
-                    raise HttpError(422, "sha256: the content has another digest than was announced", field="sha256")
-                await trio.to_thread.run_sync(_sync, file)
-            finally:
-                os.close(file)
+            async for chunk in chunks:
+                size += len(chunk)
+                if grant.size is not None and size > grant.size:
+                    raise HttpError(422, f"size: {grant.size} bytes were announced, more came", field="size")
+                pending.append(chunk)
+                held += len(chunk)
+                if held >= _WRITE_AT_ONCE:
+                    await trio.to_thread.run_sync(upload.write, pending)
+                    pending, held = [], 0
+            if grant.size is not None and size != grant.size:
+                raise HttpError(422, f"size: {grant.size} bytes were announced, {size} came", field="size")
             with trio.CancelScope(shield=True):
-                new = await trio.to_thread.run_sync(self._publish, partial, grant.key, size, sha256)
+                ref, new = await trio.to_thread.run_sync(self._finish, upload, pending, grant)
         except OSError as error:
             raise _not_stored(error) from error
         finally:
-            with contextlib.suppress(OSError):
-                partial.unlink()
+            upload.close()
+        return ref, new
+
+    def _finish(self, upload: _Upload, rest: list[bytes], grant: Grant) -> tuple[BlobRef, bool]:
+        """All of it is here: write what is left, check it, and give it its name. In a thread."""
+        upload.write(rest)
+        sha256 = upload.digest.hexdigest()
+        if grant.sha256 is not None and sha256 != grant.sha256:
+            raise HttpError(422, "sha256: the content has another digest than was announced", field="sha256")
+        upload.sync()
+        new = self._publish(upload.partial, grant.key, upload.size, sha256)
         if new is None:
             raise HttpError(409, "the key holds other content already", field="key", hint="presign another upload")
-        return BlobRef(key=grant.key, size=size, sha256=sha256), new
+        if new:
+            self._remember(grant.key, upload.size, sha256)
+        return BlobRef(key=grant.key, size=upload.size, sha256=sha256), new
 
     def _publish(self, partial: Path, key: str, size: int, sha256: str) -> bool | None:
         """True when the name is new, False when it holds the same already, None when it holds something else."""
@@ -196,6 +198,12 @@ class BlobStore:
             new = False
         self.blobs.keep_name(key)
         return new
+
+    def _remember(self, key: str, size: int, sha256: str) -> None:
+        """What was written here a moment ago is not read again to be named; later, and a second time, it is."""
+        if len(self._written) >= _REMEMBERED:
+            self._written.clear()
+        self._written[key] = (size, sha256)
 
     async def keep(self, ns: str, invocation_id: str, kind: str, data: bytes) -> Payload:
         """`data` itself when it is small, else the reference of the file that now holds it. HttpError 413, 507."""
@@ -242,7 +250,43 @@ class BlobStore:
     def _claim(self, key: str, path: Path) -> tuple[int, str]:
         """Size and digest of a blob that a row is about to name."""
         self.blobs.touch(key)
-        return _measure(path)
+        written = self._written.pop(key, None)
+        return written if written is not None else _measure(path)
+
+
+class _Upload:
+    """A file that is being written, without its name yet. Its methods block, but for `close`."""
+
+    __slots__ = ("_blobs", "_fd", "digest", "partial", "size")
+
+    def __init__(self, blobs: Blobs, partial: Path) -> None:
+        self._blobs = blobs
+        self._fd = -1
+        self.partial = partial
+        self.digest = hashlib.sha256()
+        self.size = 0
+
+    def write(self, chunks: list[bytes]) -> None:
+        if self._fd < 0:
+            self._fd = self._blobs.create(self.partial)
+        for chunk in chunks:
+            self.digest.update(chunk)
+            self.size += len(chunk)
+            view = memoryview(chunk)
+            while view:
+                view = view[os.write(self._fd, view) :]
+
+    def sync(self) -> None:
+        try:
+            os.fsync(self._fd)
+        except OSError as error:
+            raise SyncFailed(f"syncing a payload failed: {error}") from error
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            with contextlib.suppress(OSError):
+                self.partial.unlink()
 
 
 def too_large(size: int) -> HttpError:
@@ -263,21 +307,6 @@ def _not_stored(error: OSError) -> HttpError:
 def valid_sha256(text: str) -> bool:
     """Whether it is a digest in lower-case hex."""
     return _SHA256.fullmatch(text) is not None
-
-
-def _append(fd: int, chunks: list[bytes], digest: hashlib._Hash) -> None:
-    for chunk in chunks:
-        digest.update(chunk)
-        view = memoryview(chunk)
-        while view:
-            view = view[os.write(fd, view) :]
-
-
-def _sync(fd: int) -> None:
-    try:
-        os.fsync(fd)
-    except OSError as error:
-        raise SyncFailed(f"syncing a payload failed: {error}") from error
 
 
 def _measure(path: Path) -> tuple[int, str]:

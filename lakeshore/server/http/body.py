@@ -19,8 +19,8 @@ class Source(Protocol):
     buffered: bytes
     """What was received and not used yet: a body takes its part and leaves the rest."""
 
-    async def more(self) -> bytes:
-        """At least one byte more. Raises ClientGone at the end of input."""
+    async def more(self, expected: int) -> bytes:
+        """At least one byte more, of about `expected`. Raises ClientGone at the end of input."""
         ...
 
     async def send_continue(self) -> None:
@@ -95,7 +95,7 @@ class Body:
         if self._expects:
             self._expects = False
             await source.send_continue()
-        return await source.more()
+        return await source.more(self.remaining)
 
     async def _next_decoded(self, chunks: ChunkReader, limit: int) -> bytes:
         while True:

@@ -164,9 +164,9 @@ class Connection:
             self._service.parked.discard(request)
             self._service.sweeper.presence.unwatch(self._transport.sock.fileno())
 
-    async def more(self) -> bytes:
+    async def more(self, expected: int) -> bytes:
         self._until("body", self._service.sweeper.times.body)
-        data = await self._transport.receive()
+        data = await self._transport.receive(expected)
         self.deadline = inf
         if not data:
             raise ClientGone
@@ -198,7 +198,7 @@ class Connection:
     async def _next_head(self) -> bytes | None:
         """The bytes of the next head; None when there is none to come. HttpError when it cannot become one."""
         while self._skip:
-            data = self.buffered or await self.more()
+            data = self.buffered or await self.more(self._skip)
             self.buffered = data[self._skip :]
             self._skip -= min(self._skip, len(data))
         data = self.buffered

@@ -19,6 +19,7 @@ from lakeshore.server.http.messages import ClientGone
 
 _SLICE = 64 * 1024
 _RECEIVE = 64 * 1024
+_RECEIVE_MANY = 512 * 1024
 
 
 class Transport(Protocol):
@@ -33,8 +34,8 @@ class Transport(Protocol):
         """The handshake, where there is one."""
         ...
 
-    async def receive(self) -> bytes:
-        """Some bytes; b"" at the end of input."""
+    async def receive(self, expected: int = 0) -> bytes:
+        """Some bytes, more at once when many are expected; b"" at the end of input."""
         ...
 
     async def send(self, data: bytes, progressed: Callable[[], None]) -> None:
@@ -62,11 +63,12 @@ class PlainTransport:
     async def start(self) -> None:
         """Nothing to agree on."""
 
-    async def receive(self) -> bytes:
+    async def receive(self, expected: int = 0) -> bytes:
+        most = _RECEIVE if expected <= _RECEIVE else min(expected, _RECEIVE_MANY)
         while True:
             await trio.lowlevel.wait_readable(self._fd)
             try:
-                return self.sock.recv(_RECEIVE)
+                return self.sock.recv(most)
             except BlockingIOError:
                 continue
             except OSError as error:
@@ -120,7 +122,7 @@ class TlsTransport:
         except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
             raise ClientGone from error
 
-    async def receive(self) -> bytes:
+    async def receive(self, expected: int = 0) -> bytes:
         try:
             return bytes(await self._stream.receive_some(_RECEIVE))
         except (trio.BrokenResourceError, trio.ClosedResourceError) as error:

@@ -21,7 +21,7 @@ from ..render import answer
 
 log = logging.getLogger(__name__)
 
-_PIECE: Final = 256 * 1024
+_PIECE: Final = 1024 * 1024
 _RANGE: Final = re.compile(r"bytes=([0-9]{0,18})-([0-9]{0,18})")  # no file has a position of more digits
 _SAFE: Final = (
     ("content-type", OCTETS),
