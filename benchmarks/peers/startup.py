@@ -22,5 +22,5 @@ def measure(given: Given) -> dict[str, float]:
 
 def _ms(statement: str) -> float:
     before = time.perf_counter()
-    subprocess.run([sys.executable, "-c", statement], check=True, timeout=20)
+    subprocess.run([sys.executable, "-c", statement], check=True)  # no timeout: as in ours
     return (time.perf_counter() - before) * 1e3
