@@ -19,8 +19,6 @@ SCHEMA_VERSION = 2
 """Of `schema` in statements.sql. A change there raises it and adds the step to migrations.sql."""
 BUSY_S = 30.0
 """So long a writer waits for another process."""
-FIRST_NAP_S = 0.0002
-LONGEST_NAP_S = 0.005
 WAL_BYTES = 16 * 1024 * 1024
 """What a burst made longer is cut back to this once the WAL starts again."""
 FLOOR = (3, 35, 0)
@@ -71,32 +69,6 @@ def connect(path: str, *, durability: Durability, shared: bool) -> sqlite3.Conne
     except sqlite3.DatabaseError as exc:
         raise UnfitPlane(damaged(path, str(exc))) from exc
     return conn
-
-
-def begin(conn: sqlite3.Connection, *, shared: bool) -> None:
-    """Open a writing transaction. Raises sqlite3.OperationalError after `BUSY_S` of another process's.
-
-    SQLite waits for a busy file in naps of 1 to 100 ms, which is ages beside a transaction of 0.2: where processes
-    share the file, the naps are made here.
-    """
-    if not shared:
-        conn.execute("BEGIN IMMEDIATE")
-        return
-    conn.execute("PRAGMA busy_timeout = 0")
-    try:
-        deadline, nap = time.monotonic() + BUSY_S, FIRST_NAP_S
-        while True:
-            try:
-                conn.execute("BEGIN IMMEDIATE")
-            except sqlite3.OperationalError as exc:
-                if exc.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
-                    raise
-                time.sleep(nap)
-                nap = min(nap * 1.5, LONGEST_NAP_S)
-            else:
-                return
-    finally:
-        conn.execute(f"PRAGMA busy_timeout = {BUSY_S * 1000:.0f}")
 
 
 def connect_reader(path: str) -> sqlite3.Connection:

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from .blobs import Blobs
 from .contract import PlaneError, PlaneFailed, PlaneFull, SyncFailed
-from .database import Durability, begin, connect
+from .database import Durability, connect
 from .directories import keep_names
 from .journal import Journal
 from .locks import try_lock
@@ -41,7 +41,6 @@ class Plane:
         if path != ":memory:" and files is None:
             raise ValueError("a plane on disk needs a directory for its journal and blobs")
         self.path = path
-        self._shared = shared
         self.conn = connect(path, durability=durability, shared=shared)
         sync = durability != "none"
         self.journal = Journal(None if files is None else files / "journal", sync=sync and durability == "power")
@@ -112,7 +111,7 @@ class Plane:
         conn = self.conn
         tx = Transaction(conn, self.journal, self.blobs, self.queued)
         written = self.journal.mark()
-        begin(conn, shared=self._shared)
+        conn.execute("BEGIN IMMEDIATE")
         try:
             results: list[Any] = []
             for verb in verbs:
