@@ -8,6 +8,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ SIZES = {"in the row": 20_000, "in a file": 100_000}
 @pytest.fixture(scope="module")
 def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Served, SmallDisk]]:
     run = tmp_path_factory.mktemp("full")
-    with small_disk(run / "state", megabytes=24) as disk, running(run, "--lease-s", "600") as served:
+    with small_disk(run / "state", megabytes=48) as disk, running(run, "--lease-s", "600") as served:
         yield served, disk
         assert served.stop() == 0, served.said()
         assert "Traceback" not in served.said()
@@ -46,9 +47,9 @@ def disk(small: tuple[Served, SmallDisk]) -> Iterator[SmallDisk]:
     small[1].empty()
 
 
-def full_at(disk: SmallDisk, k: int, size: int) -> None:
-    """Leave room for about k items."""
-    disk.fill(leave=k * (size + 9_000) + 4_000)
+def full_at(disk: SmallDisk, k: int, size: int, *, beside: int = 0) -> None:
+    """Leave room for about k items, and for so much of a WAL `beside`, which may have to grow for what they write."""
+    disk.fill(leave=k * (size + 9_000) + 4_000 + beside)
 
 
 def submit_many(server: Served, calls: list[dict[str, Any]]) -> list[int]:
@@ -77,10 +78,10 @@ def test_a_batch_of_submits_keeps_what_it_acknowledged_wherever_the_disk_was_ful
     server: Served, disk: SmallDisk, size: int
 ) -> None:
     mixed = 0
-    for k in range(N + 1):
+    for k, beside in product(range(N + 1), (0, 50_000)):
         queue = f"q-{new_id()}"
         calls = [one(queue=queue, args_blob=bytes([n]) * size) for n in range(N)]
-        full_at(disk, k, size)
+        full_at(disk, k, size, beside=beside)
         said = submit_many(server, calls)
         assert set(said) <= {200, 507}, said
         mixed += len(set(said)) == 2
