@@ -1,10 +1,19 @@
-"""What every test gets: a clean environment, so that nothing of the machine leaks into a run."""
+"""What every test gets: a clean environment, so that nothing of the machine leaks into a run. And the run's record."""
 
 from __future__ import annotations
 
 import os
 
+import inventory_record
 import pytest
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    inventory_record.start(config)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    inventory_record.name_rows(items)
 
 
 @pytest.fixture(autouse=True)
