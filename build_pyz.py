@@ -3,6 +3,7 @@
 
     python3 build_pyz.py                    for this machine's platform
     python3 build_pyz.py --platforms all    a release: Linux x86_64 and aarch64, macOS arm64
+    python3 build_pyz.py --release          also dist/release, as scripts/install.sh wants it
 
 The archive's root holds `lakeshore/`, `dreamlake/` and `__main__.py`, nothing else, so that on PYTHONPATH it shadows
 nothing. Pure third-party code is in `lakeshore/_vendor`; compiled modules travel as their published wheels, whole, in
@@ -76,13 +77,25 @@ def main() -> int:
         help="which compiled modules to carry (default: %(default)s)",
     )
     options.add_argument("--output", type=Path, default=HERE / "dist" / "lakeshore", help="default: dist/lakeshore")
+    options.add_argument(
+        "--release",
+        type=Path,
+        metavar="DIR",
+        nargs="?",
+        const=HERE / "dist" / "release",
+        help="also lay out <version>/ and latest/ with their .sha256, and install.sh (default: dist/release)",
+    )
     chosen = options.parse_args()
     try:
         size, content = build(chosen.output, platforms(chosen.platforms))
+        if chosen.release is not None:
+            release(chosen.output, chosen.release)
     except Problem as problem:
         sys.stderr.write(f"build_pyz: {problem}\n")
         return 1
     sys.stdout.write(f"{chosen.output}: {size / 2**20:.1f} MiB, content {content}\n")
+    if chosen.release is not None:
+        sys.stdout.write(f"install it: LAKESHORE_BASE_URL={chosen.release} sh scripts/install.sh\n")
     return 0
 
 
@@ -285,7 +298,7 @@ def write_archive(output: Path, entries: dict[str, bytes]) -> int:
     beside = output.with_name(f".{output.name}.{os.getpid()}")
     try:
         with open(beside, "wb") as file:
-            file.write(SHEBANG)
+            file.write(SHEBANG + f"# lakeshore {version()}\n".encode())  # told without a Python: by scripts/install.sh
             with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
                 for name in sorted([*entries, *folders]):
                     info = zipfile.ZipInfo(name, when)
@@ -302,6 +315,34 @@ def write_archive(output: Path, entries: dict[str, bytes]) -> int:
     finally:
         beside.unlink(missing_ok=True)
     return size
+
+
+def version() -> str:
+    """Ours. Raises Problem."""
+    text = (HERE / "lakeshore" / "_version.py").read_text()
+    found = re.search(r'^__version__ = "([0-9][\w.+-]*)"$', text, re.MULTILINE)
+    if not found:
+        raise Problem("lakeshore/_version.py holds no __version__")
+    return found[1]
+
+
+def release(built: Path, folder: Path) -> None:
+    """Lay out what `scripts/install.sh` fetches below its base URL; each file appears whole."""
+    body = built.read_bytes()
+    checksum = f"{hashlib.sha256(body).hexdigest()}  lakeshore\n".encode()
+    for name in (version(), "latest"):
+        publish(folder / name / "lakeshore", body)
+        publish(folder / name / "lakeshore.sha256", checksum)
+    publish(folder / "install.sh", (HERE / "scripts" / "install.sh").read_bytes())
+
+
+def publish(path: Path, body: bytes) -> None:
+    """Write an executable file, or replace it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    beside.write_bytes(body)
+    beside.chmod(0o755 if path.suffix != ".sha256" else 0o644)
+    beside.replace(path)
 
 
 if __name__ == "__main__":

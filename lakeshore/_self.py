@@ -20,7 +20,7 @@ def _identity(path: str) -> tuple[int, int, int, int]:
 def started_from(archive: str) -> None:
     """Note the one-file archive that this process runs, so that `program` can name it."""
     global _started  # noqa: PLW0603  (one process runs one archive)
-    path = os.path.abspath(archive)
+    path = os.path.realpath(archive)
     _started = (path, _identity(path))
 
 
@@ -43,6 +43,10 @@ def python_path() -> list[str]:
 def program() -> list[str]:
     """The arguments that start this same Lakeshore: the interpreter, then the archive, or our package's `__main__.py`.
 
-    The latter where there is no archive or it was replaced meanwhile. Neither needs PYTHONPATH.
+    The latter where there is no archive, it was replaced meanwhile, or its name is an argument (`nymph`). Neither needs
+    PYTHONPATH.
     """
-    return [sys.executable, archive() or os.path.join(_HERE, "__main__.py")]
+    path = archive()
+    if path is None or os.path.basename(path) == "nymph":
+        path = os.path.join(_HERE, "__main__.py")
+    return [sys.executable, path]
