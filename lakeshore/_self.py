@@ -40,6 +40,23 @@ def python_path() -> list[str]:
     return [os.path.dirname(_HERE)]
 
 
+def import_path(python: str, before: str) -> str | None:
+    """PYTHONPATH with our packages in it, so that the interpreter needs nothing installed; None to leave it.
+
+    A directory of installed packages goes last, so that it shadows nothing of the user's PYTHONPATH, and only to
+    another interpreter than the one that it was installed for.
+    """
+    from shutil import which  # wall: `lakeshore --help` starts nothing
+
+    ours = python_path()
+    entries = [entry for entry in before.split(os.pathsep) if entry]
+    installed = all(os.path.basename(entry) in ("site-packages", "dist-packages") for entry in ours)
+    if installed and (which(python) or python) == sys.executable:
+        return None
+    ours = [entry for entry in ours if entry not in entries]
+    return os.pathsep.join([*entries, *ours] if installed else [*ours, *entries]) if ours else None
+
+
 def program() -> list[str]:
     """The arguments that start this same Lakeshore: the interpreter, then the archive, or our package's `__main__.py`.
 

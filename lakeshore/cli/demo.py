@@ -35,12 +35,15 @@ def demo(workers: int, keep: bool, as_json: bool) -> int:
     from lakeshore.demo.driver import perform  # wall: only the demo loads the SDK
     from lakeshore.demo.stage import Stage  # wall: as above
     from lakeshore.sdk.errors import DispatchError  # wall: as above
+    from lakeshore.stack import StackError  # wall: as above
 
     with _ended_by_signals(), Stage() as stage:
         try:
             outcome = perform(stage, Teller(), workers=workers)
         except (DispatchError, TimeoutError) as error:
             raise Failure(str(error), hint="is the loopback interface up (ip link show lo)?") from error
+        except StackError as error:
+            raise Failure(str(error)) from error
         if as_json:
             print_json(_document(outcome, stage, keep))
         else:

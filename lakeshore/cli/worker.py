@@ -12,12 +12,11 @@ import shlex
 import shutil
 import sys
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
-from lakeshore import _self
+from lakeshore._self import import_path
 from lakeshore.net.target import parse_target
 
 from .exits import ExitCode
@@ -152,21 +151,6 @@ def environment(given: Mapping[str, Any], python: str, environ: Mapping[str, str
     if path is not None:
         added["PYTHONPATH"] = path
     return added
-
-
-def import_path(python: str, before: str) -> str | None:
-    """PYTHONPATH with our packages in it, so that the interpreter needs nothing installed; None to leave it.
-
-    A directory of installed packages goes last, so that it shadows nothing of the user's PYTHONPATH, and only to
-    another interpreter than the one that it was installed for.
-    """
-    ours = _self.python_path()
-    entries = [entry for entry in before.split(os.pathsep) if entry]
-    installed = all(Path(entry).name in ("site-packages", "dist-packages") for entry in ours)
-    if installed and (shutil.which(python) or python) == sys.executable:
-        return None
-    ours = [entry for entry in ours if entry not in entries]
-    return os.pathsep.join([*entries, *ours] if installed else [*ours, *entries]) if ours else None
 
 
 def _python(named: str | None) -> str:

@@ -69,7 +69,7 @@ def perform(stage: Stage, show: Show, *, workers: int) -> Outcome:
     show.say(f"text: {len(corpus.modules)} of {corpus.found} modules in {corpus.root}")
     stage.serve()
     show.say(f"control plane: {stage.url}")
-    stage.work(workers)
+    stage.work("demo", workers)
     plane = HttpDispatch(stage.url)
     queue = SyncQueue("demo", dispatch=plane)
     try:

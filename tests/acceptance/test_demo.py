@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from snippets.processes import processes
 
 from lakeshore.client.api import ApiClient
 
@@ -31,20 +32,6 @@ def environment(place: Path) -> dict[str, str]:
         "LAKESHORE_ADMIN_TOKEN": "x" * 20,
         "LAKESHORE_URL": "http://127.0.0.1:1",
     }
-
-
-def processes(place: Path) -> list[int]:
-    """The processes whose command line or working directory is in `place`."""
-    found = []
-    for entry in Path("/proc").glob("[0-9]*"):
-        try:
-            line = (entry / "cmdline").read_bytes().decode("utf-8", "replace")
-            where = os.readlink(entry / "cwd")
-        except OSError:
-            continue
-        if str(place) in line or where.startswith(str(place)):
-            found.append(int(entry.name))
-    return found
 
 
 def nothing_left(place: Path) -> None:

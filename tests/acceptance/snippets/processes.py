@@ -125,6 +125,20 @@ def end(process: subprocess.Popen[str] | subprocess.Popen[bytes], patience_s: fl
             stream.close()
 
 
+def processes(place: Path) -> list[int]:
+    """The processes whose command line or working directory is in `place`."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            line = (entry / "cmdline").read_bytes().decode("utf-8", "replace")
+            where = os.readlink(entry / "cwd")
+        except OSError:
+            continue
+        if str(place) in line or where.startswith(str(place)):
+            found.append(int(entry.name))
+    return found
+
+
 def daemon(python: str, queue: str, flags: Sequence[str] = ()) -> list[str]:
     """The worker's command in its stable spelling."""
     return [python, "-m", "dreamlake.lakeshore.daemon", "--queue", queue, *flags]
