@@ -20,7 +20,6 @@ class Entry:
 
 START = "`lakeshore serve` starts a control plane"
 WORKER = "`lakeshore worker start` runs your functions on any machine that reaches the server"
-OPEN = "a server on loopback needs no login; elsewhere export LAKESHORE_URL and LAKESHORE_CLIENT_TOKEN"
 ENVIRON = "export the values in the environment of `lakeshore worker start` (--env K=V)"
 FILES = "`lakeshore worker start --root <dir>` with a directory that every worker mounts"
 BODIES = "arguments and results up to 100 MiB travel by themselves"
@@ -35,13 +34,13 @@ COMMANDS: dict[str, Entry] = {
     "serve": Entry("Run the control plane", "lakeshore.cli.serve", "serve"),
     "worker": Entry("Run workers on this machine", "lakeshore.cli.worker", "worker"),
     "jobs": Entry("See, kill, retry and prune invocations", "lakeshore.cli.jobs", "jobs"),
+    "auth": Entry("Save a login, check it, forget it", "lakeshore.cli.auth", "auth"),
+    "admin": Entry("Tokens and namespaces, for the operator", "lakeshore.cli.admin", "admin"),
     "backup": Entry("Copy a server's state while it runs", "lakeshore.cli.backup", "backup"),
     "restore": Entry("Make a state directory of a backup", "lakeshore.cli.backup", "restore"),
 }
 
 NOT_BUILT: dict[str, Entry] = {
-    "admin": Entry("tokens and namespaces", nearest="on the server's machine, its state directory holds admin.token"),
-    "auth": Entry("saved logins", nearest=OPEN),
     "aws": Entry("discovery of AWS resources", nearest=BY_HAND),
     "code": Entry("code archives", nearest="run the worker where your modules can be imported"),
     "completion": Entry("shell completion", nearest="`lakeshore <command> --help` lists every option"),

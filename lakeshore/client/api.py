@@ -26,6 +26,7 @@ from .errors import ApiError, NotLakeshore
 
 INSIST_S = 20.0
 """How long a verb whose answer was lost is sent again: a server that restarts is back by then."""
+_NAMESPACES = "/v1/admin/namespaces"
 Query = Iterable[tuple[str, str | int | None]]
 
 
@@ -121,6 +122,33 @@ class ApiClient:
         """`{namespace, tokenPrefix, tokenName, lastUsedAt, authMode}`."""
         return self._map("GET", self._ours("whoami"))
 
+    # -- tokens, and what needs the admin token
+
+    def tokens(self) -> list[dict[str, Any]]:
+        """The namespace's tokens, revoked ones too, without their plaintext."""
+        return self._rows(self._ours("tokens"), "tokens")
+
+    def mint_token(self, name: str, *, scope: str | None = None) -> dict[str, Any]:
+        """A new token: `{id, name, prefix, scope, plaintext, …}`. ApiError 409 when the name is taken."""
+        body = {"name": name, **({"scope": scope} if scope is not None else {})}
+        return self._map("POST", self._ours("tokens"), body=body)
+
+    def revoke_token(self, token_id: str) -> dict[str, Any]:
+        """Revoke for good; the row. Again is no error."""
+        return self._map("DELETE", self._ours("tokens", token_id))
+
+    def namespaces(self) -> list[dict[str, Any]]:
+        """Every namespace: `{name, orgId, createdAt}`."""
+        return self._rows(_NAMESPACES, "namespaces")
+
+    def create_namespace(self, name: str) -> dict[str, Any]:
+        """A new namespace; its row. ApiError 409 when there is one of that name."""
+        return self._map("POST", _NAMESPACES, body={"name": name})
+
+    def delete_namespace(self, name: str) -> dict[str, Any]:
+        """Delete a namespace for a few seconds: `{name, deleted, forgotten}`; ask again while `deleted` is false."""
+        return self._map("DELETE", f"{_NAMESPACES}/{quote(name, safe='')}")
+
     # -- one request
 
     def call(self, method: str, path: str, query: Query = (), *, body: Mapping[str, Any] | None = None) -> Any:
@@ -180,6 +208,10 @@ class ApiClient:
         if not isinstance(value, dict):
             raise NotLakeshore(f"{self.url}{path} answered without an object; is the server newer?", status=200)
         return value
+
+    def _rows(self, path: str, name: str) -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = self._map("GET", path).get(name, [])
+        return rows
 
     def _row(self, method: str, path: str, *, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
         value = self._map(method, path, body=body)

@@ -1,12 +1,15 @@
 """The saved login, `auth.yml`: a mapping of `server`, `namespace` and `token`, mode 600.
 
-Rule: the token in it belongs to the server in it and goes nowhere else (`SavedLogin.token_for`).
+Rules: the token in it belongs to the server in it and goes nowhere else (`SavedLogin.token_for`). A file of ours that
+others may read is not used, as ssh does with a key: what it holds may be known by now, and only its owner can tell. It
+is written whole or not at all, and never readable by others.
 Reference: api/auth-and-secrets.md; cli/installation.md.
 """
 
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,10 +44,11 @@ class SavedLogin:
 
 
 def read_saved_login(environ: Mapping[str, str] = os.environ) -> SavedLogin | None:
-    """The saved login, or None where nobody logged in. ConfigError for a file that cannot be read."""
+    """The saved login, or None where nobody logged in. ConfigError for a file that cannot be read or used."""
     path = auth_file(environ)
     try:
-        text = path.read_text("utf-8")
+        with path.open(encoding="utf-8") as file:
+            text, about = file.read(), os.fstat(file.fileno())
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, UnicodeDecodeError) as error:
@@ -61,12 +65,65 @@ def read_saved_login(environ: Mapping[str, str] = os.environ) -> SavedLogin | No
         return None
     if not isinstance(found, dict):
         raise ConfigError(f"{path}: must be a mapping of server, namespace and token; remove it and log in again")
-    return SavedLogin(
+    saved = SavedLogin(
         path=path,
         server=_text(path, found, "server"),
         namespace=_text(path, found, "namespace", "default"),
         token=_text(path, found, "token", "") or None,
     )
+    mode = stat.S_IMODE(about.st_mode)
+    if saved.token and mode & 0o077 and about.st_uid == os.getuid():
+        raise ConfigError(
+            f"{path} can be read by others (mode {mode:o}), so its token is not used: "
+            f"`chmod 600 {path}`, or log in again if somebody may have read it"
+        )
+    return saved
+
+
+def write_saved_login(
+    server: str, namespace: str, token: str | None, environ: Mapping[str, str] = os.environ
+) -> SavedLogin:
+    """Save a login in the place of any other. ConfigError when it cannot be written."""
+    import yaml  # wall: as above
+
+    path = auth_file(environ)
+    saved = SavedLogin(path=path, server=server, namespace=namespace, token=token)
+    content = {"server": server, "namespace": namespace, **({"token": token} if token else {})}
+    text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=10_000)
+    target = Path(os.path.realpath(path))  # whoever keeps their files elsewhere and links to them goes on to
+    partial = target.with_name(f".{target.name}.{os.getpid()}.part")
+    try:
+        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        partial.unlink(missing_ok=True)
+        fd = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            with open(fd, "w", encoding="utf-8") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(fd)
+            partial.replace(target)
+        except BaseException:
+            partial.unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise ConfigError(
+            f"cannot write {path}: {error.strerror or error}; XDG_CONFIG_HOME names another place"
+        ) from error
+    return saved
+
+
+def forget_saved_login(environ: Mapping[str, str] = os.environ) -> Path | None:
+    """Delete the saved login, readable or not; its path, or None when there was none. ConfigError when it stays."""
+    path = auth_file(environ)
+    try:
+        Path(os.path.realpath(path)).unlink()
+        if path.is_symlink():
+            path.unlink()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise ConfigError(f"cannot delete {path}: {error.strerror or error}") from error
+    return path
 
 
 def same_server(one: str, other: str) -> bool:

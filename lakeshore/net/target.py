@@ -38,6 +38,11 @@ class Target:
         return self.scheme == "https"
 
     @property
+    def is_loopback(self) -> bool:
+        """Whether the host is this machine, by a name that cannot lead elsewhere."""
+        return self.host in ("localhost", "::1") or self.host.startswith("127.")
+
+    @property
     def origin(self) -> tuple[str, str, int]:
         """(scheme, host, port): two targets with the same origin may share credentials and connections."""
         return (self.scheme, self.host, self.port)

@@ -107,6 +107,12 @@ def purge_topic(tx: Transaction, channel: int, *, before: float, budget_s: float
     return True
 
 
+def purge_queues(tx: Transaction, ns: str) -> None:
+    """Forget the queues of a namespace that have no rows any more."""
+    tx.change(SQL.drop_queues_of, {"ns": ns})
+    tx.change(SQL.drop_tallies_of, {"ns": ns})
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filter:
     """Which ended rows: of one namespace, that ended before `before`, and have one of `states` (or any) and `queue`."""

@@ -416,6 +416,15 @@ SELECT channel, posted_at FROM topic WHERE channel > :after ORDER BY channel LIM
 -- name: topic_is_old
 SELECT 1 FROM topic WHERE channel = :channel AND posted_at < :before
 
+-- name: topics_of
+SELECT channel FROM topic WHERE ns = :ns
+
+-- name: drop_queues_of
+DELETE FROM queue WHERE ns = :ns AND NOT EXISTS (SELECT 1 FROM tally WHERE ns = :ns AND queue = queue.name AND n != 0)
+
+-- name: drop_tallies_of
+DELETE FROM tally WHERE ns = :ns AND n = 0
+
 -- name: drop_topic
 DELETE FROM topic WHERE channel = :channel
 

@@ -69,13 +69,13 @@ class App:
         if self.records.namespace(caller.ns) is not None:
             return
         if creates and caller.mode == "open":
-            await self.records.ensure_namespace(caller.ns)
+            await self.records.ensure_namespace(caller.ns, actor=caller.name)
             return
         raise HttpError(
             404,
             f"unknown namespace {caller.ns!r}",
             field="namespace",
-            hint=f'create it with the admin token: POST /v1/admin/namespaces {{"name": "{caller.ns}"}}',
+            hint=f"`lakeshore admin namespace create {caller.ns}` makes it (POST /v1/admin/namespaces)",
         )
 
 

@@ -35,6 +35,8 @@ PRODUCE: Final = frozenset({"full", "submit"})
 WORK: Final = frozenset({"full", "worker", "daemon"})
 ANY: Final = frozenset({"full", "submit", "worker", "daemon"})
 FULL: Final = frozenset({"full"})
+ADMIN_HINT: Final = "send LAKESHORE_ADMIN_TOKEN as the bearer; on the server's machine, what is in admin.token"
+INVALID_HINT: Final = "it may be mistyped, of another server, or of a namespace that was deleted"
 _OWN_SITE: Final = (b"same-origin", b"none")
 _CACHED: Final = 1024
 
@@ -64,7 +66,7 @@ class Caller:
     def need_admin(self) -> None:
         """HttpError 403 unless admin or open."""
         if not self.is_admin:
-            raise HttpError(403, "this needs the admin token", hint="call with LAKESHORE_ADMIN_TOKEN as the bearer")
+            raise HttpError(403, "this needs the admin token", hint=ADMIN_HINT)
 
     def need(self, scopes: frozenset[str]) -> None:
         """HttpError 403 unless the token's scope is one of these."""
@@ -147,7 +149,9 @@ class Gate:
             elif self.is_open:
                 self._check_open(request)
             else:
-                raise HttpError(401, "missing bearer token" if bearer is None else "invalid token")
+                if bearer is None:
+                    raise HttpError(401, "missing bearer token", hint="send Authorization: Bearer <token>")
+                raise HttpError(401, "invalid token", hint=INVALID_HINT)
         if token is None:
             ns = self._named(named)
             row = self._records.namespace(ns)
@@ -166,7 +170,11 @@ class Gate:
         ns = token.ns if named is None else self._named(named)
         sibling = ns != token.ns
         if sibling and not self._records.siblings(ns, token.ns):
-            raise HttpError(403, f"this token is for namespace {token.ns!r}, not for {ns!r}")
+            raise HttpError(
+                403,
+                f"this token is for namespace {token.ns!r}, not for {ns!r}",
+                hint=f"name {token.ns} instead",
+            )
         row = self._records.namespace(ns)
         org = None if row is None else row.org
         return Caller(mode="token", ns=ns, scope=token.scope, org=org, token=token, sibling=sibling)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ import trio
 from ..plane import retention
 from ..plane.blobs import Blobs
 from ..plane.locks import files_lock
+from ..plane.statements import SQL
 from ..plane.transaction import Transaction
 from .app import PageReader
 from .dispatcher import Dispatcher
@@ -79,6 +81,19 @@ async def prune(
         while some := list(itertools.islice(left, _ROWS_AT_ONCE)):
             count += await _forget(dispatcher, some, wanted.before)
     return Pruned(count=count, place=following)
+
+
+async def forget_namespace(dispatcher: Dispatcher, reader: PageReader, ns: str, *, for_s: float) -> Pruned:
+    """Forget what ended in a namespace, its topics and its queues, for about `for_s` seconds."""
+    wanted = retention.Filter(ns=ns, before=math.inf)
+    done = await prune(dispatcher, reader, wanted, FROM_THE_OLDEST, dry_run=False, for_s=for_s)
+    if done.place is None:
+        for (channel,) in dispatcher.rows(SQL.topics_of, {"ns": ns}):
+            topic = functools.partial(retention.purge_topic, channel=channel, before=math.inf, budget_s=SLICE_S)
+            while not await in_slice(dispatcher.writer, topic):
+                pass
+        await in_slice(dispatcher.writer, functools.partial(retention.purge_queues, ns=ns))
+    return done
 
 
 async def _forget(dispatcher: Dispatcher, seqs: list[int], before: float) -> int:

@@ -132,6 +132,10 @@ async def serve(
             nursery.start_soon(janitor.run)
             await nursery.start(http.serve, listeners)
             _announce(options, state, admin, listeners)
+            try:
+                state.announce(_reached_here(listeners[0]))
+            except StateError as error:  # `lakeshore admin` here then needs a URL and a token; that is all
+                log.warning("%s", error)
             if options.ready_file is not None:
                 _write_ready(options.ready_file, listeners[0].url)
             if ready is not None:
@@ -265,6 +269,15 @@ def _check(options: ServeOptions, admin: str | None, environ: Mapping[str, str])
 def _listen(options: ServeOptions) -> list[Listener]:
     tls = None if options.tls_cert is None else server_context(options.tls_cert, options.tls_key)
     return open_listeners(options.host, options.port, tls=tls)
+
+
+def _reached_here(listener: Listener) -> str:
+    """How a client on this machine reaches the server."""
+    everywhere = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}  # noqa: S104  (looked up, not listened on)
+    address, port = listener.address
+    if address in everywhere:
+        return f"{listener.url.partition('://')[0]}://{everywhere[address]}:{port}"
+    return listener.url
 
 
 def _bracketed(host: str) -> str:

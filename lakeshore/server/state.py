@@ -6,6 +6,7 @@
       secrets.key                          32 random bytes, base64; SECRETS_KEY wins
       admin.token                          minted once; LAKESHORE_ADMIN_TOKEN is accepted besides it
       server.lock                          held by the one server of this directory, with its pid inside
+      server.url                           where that server listens, while it does
 
 Secrets are 0600, appear whole or not at all, and are never replaced.
 """
@@ -30,6 +31,8 @@ import platformdirs
 from ..plane.directories import make_directories
 
 _KEY_BYTES = 32
+_ADMIN = "admin.token"
+_URL = "server.url"
 
 
 class StateError(Exception):
@@ -58,15 +61,53 @@ class State:
     @property
     def admin_token_file(self) -> Path:
         """Where a person on this machine finds the admin token."""
-        return self.root / "admin.token"
+        return self.root / _ADMIN
 
     def key_for(self, purpose: str) -> bytes:
         """A key of its own for each purpose, derived from the secrets key."""
         return hmac.digest(self.secrets_key, purpose.encode(), hashlib.sha256)
 
+    def announce(self, url: str) -> None:
+        """Write down where this server listens. Raises StateError."""
+        path = self.root / _URL
+        partial = path.with_name(f".{path.name}.part")
+        try:
+            partial.write_text(url + "\n", "utf-8")
+            partial.replace(path)
+        except OSError as error:
+            raise _unusable(self.root, error) from error
+
     def close(self) -> None:
         """Let the next server in."""
+        with contextlib.suppress(OSError):
+            (self.root / _URL).unlink(missing_ok=True)
         os.close(self.lock_fd)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalServer:
+    """The server that runs from a state directory of this machine, as who may read that directory sees it."""
+
+    url: str
+    admin_token: str
+
+    def __repr__(self) -> str:
+        return f"LocalServer(url={self.url!r})"
+
+
+def local_server(directory: Path | None, environ: Mapping[str, str]) -> LocalServer | None:
+    """The server that runs from this directory (default: the usual one); None when none does, or it is not ours."""
+    root = directory if directory is not None else default_directory(environ)
+    try:
+        url = (root / _URL).read_text("utf-8").strip()
+        pid = int((root / "server.lock").read_text("ascii"))
+        token = (root / _ADMIN).read_text("ascii").strip()
+        if pid <= 0 or not url or not token:
+            return None
+        os.kill(pid, 0)  # a server that was killed leaves its URL behind
+    except (OSError, ValueError, OverflowError):
+        return None
+    return LocalServer(url=url, admin_token=token)
 
 
 def default_directory(environ: Mapping[str, str]) -> Path:
@@ -83,7 +124,7 @@ def open_state(directory: Path | None, environ: Mapping[str, str]) -> State:
     try:
         return State(
             root=root,
-            admin_token=_admin_token(root / "admin.token"),
+            admin_token=_admin_token(root / _ADMIN),
             secrets_key=_secrets_key(root / "secrets.key", environ.get("SECRETS_KEY")),
             lock_fd=lock_fd,
         )

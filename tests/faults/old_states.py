@@ -105,7 +105,7 @@ def make(state: Path) -> None:
 
 async def _records(state: Path) -> None:
     records = Records(state / "records.db", now=lambda: NOW)
-    await records.add_namespace("team", "org")
+    await records.add_namespace("team", "org", actor="admin")
     await records.mint_token("team", "laptop", "submit", actor="admin")
     await records.put_worker("default", "w", machine_id="m", label="box", lanes=("q",), info="{}")
     records.close()

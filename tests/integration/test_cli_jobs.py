@@ -168,14 +168,14 @@ def test_another_namespace_is_another_list(run: Run, queue: SyncQueue) -> None:
     assert code == 1 or json.loads(out) == []
 
 
-def test_an_unknown_namespace_is_refused_with_the_route_that_makes_it(
+def test_an_unknown_namespace_is_refused_with_the_command_that_makes_it(
     secured_server: Served, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LAKESHORE_URL", secured_server.url)
     monkeypatch.setenv("LAKESHORE_CLIENT_TOKEN", ADMIN)
     code, _out, err = run("--namespace", "nowhere", "jobs", "list")
     assert code == 1
-    assert 'POST /v1/admin/namespaces {"name": "nowhere"}' in err
+    assert "lakeshore admin namespace create nowhere" in err
 
 
 @pytest.mark.inventory("C-053", "C-019")

@@ -19,6 +19,7 @@ def home(tmp_path: Path, text: str | None = None, **environ: str) -> dict[str, s
     if text is not None:
         (tmp_path / "lakeshore").mkdir()
         (tmp_path / "lakeshore" / "auth.yml").write_text(text)
+        (tmp_path / "lakeshore" / "auth.yml").chmod(0o600)
     return {"XDG_CONFIG_HOME": str(tmp_path), **environ}
 
 

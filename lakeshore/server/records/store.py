@@ -136,36 +136,38 @@ class Records:
         one, other = self._namespaces.get(a), self._namespaces.get(b)
         return one is not None and other is not None and one.org is not None and one.org == other.org
 
-    async def add_namespace(self, name: str, org: str | None) -> NamespaceRow:
+    async def add_namespace(self, name: str, org: str | None, *, actor: str) -> NamespaceRow:
         """Create one. Raises Taken."""
         async with self._lock:
             if name in self._namespaces:
                 raise Taken(f"namespace {name!r} exists already")
             row = NamespaceRow(name=name, org=org, created_at=self._now())
-            await self._in_thread(((SQL.add_namespace, {"name": name, "org": org, "now": row.created_at}),))
+            values = {"name": name, "org": org, "now": row.created_at}
+            await self._in_thread(((SQL.add_namespace, values), self._note(actor, name, "namespace.create", name)))
             self._namespaces[name] = row
             self.version += 1
             return row
 
-    async def ensure_namespace(self, name: str) -> None:
+    async def ensure_namespace(self, name: str, *, actor: str) -> None:
         """Create it unless it exists."""
         try:
-            await self.add_namespace(name, None)
+            await self.add_namespace(name, None, actor=actor)
         except Taken:
             return
 
-    async def set_org(self, name: str, org: str | None) -> NamespaceRow | None:
+    async def set_org(self, name: str, org: str | None, *, actor: str) -> NamespaceRow | None:
         """Set or clear the org; the row, or None when there is none."""
         async with self._lock:
             row = self._namespaces.get(name)
             if row is None:
                 return None
-            await self._in_thread(((SQL.set_org, {"name": name, "org": org}),))
+            values = {"name": name, "org": org}
+            await self._in_thread(((SQL.set_org, values), self._note(actor, name, "namespace.org", org or "")))
             row = self._namespaces[name] = replace(row, org=org)
             self.version += 1
             return row
 
-    async def drop_namespace(self, name: str) -> bool:
+    async def drop_namespace(self, name: str, *, actor: str) -> bool:
         """Forget a namespace with its tokens and workers. False when there is none."""
         async with self._lock:
             if name not in self._namespaces:
@@ -175,6 +177,7 @@ class Records:
                     (SQL.drop_tokens_of, {"ns": name}),
                     (SQL.drop_workers_of, {"ns": name}),
                     (SQL.drop_namespace, {"name": name}),
+                    self._note(actor, name, "namespace.delete", name),
                 )
             )
             del self._namespaces[name]

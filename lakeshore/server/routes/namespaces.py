@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from ...plane.statements import SQL
 from ...wire.names import check_label, check_namespace
+from .. import forgetting
 from ..app import App
 from ..auth import Caller
 from ..http import HttpError, Request, Response
@@ -15,6 +16,7 @@ from ..render import answer, iso
 from ..structure import bad_field, read_map
 
 _LONGEST_ORG: Final = 200
+_FORGET_S: Final = 5.0
 
 
 async def whoami(app: App, request: Request, caller: Caller) -> Response:
@@ -42,7 +44,7 @@ async def create(app: App, request: Request, caller: Caller) -> Response:
     body, _encoding = await read_map(request)
     name = check_namespace(body.get("name"), "name")
     try:
-        row = await app.records.add_namespace(name, _org(body))
+        row = await app.records.add_namespace(name, _org(body), actor=caller.name)
     except Taken as error:
         raise HttpError(409, str(error), field="name") from error
     return answer(request, _namespace(row), status=201)
@@ -66,14 +68,17 @@ async def patch(app: App, request: Request, caller: Caller) -> Response:
     body, _encoding = await read_map(request)
     if "orgId" not in body:
         raise bad_field("orgId", "is required (null leaves the org)")
-    row = await app.records.set_org(request.params["slug"], _org(body))
+    row = await app.records.set_org(request.params["slug"], _org(body), actor=caller.name)
     if row is None:
         raise _unknown(request)
     return answer(request, _namespace(row))
 
 
 async def remove(app: App, request: Request, caller: Caller) -> Response:
-    """DELETE /v1/admin/namespaces/:slug: its tokens end with it; refused while it has work."""
+    """DELETE /v1/admin/namespaces/:slug: with its tokens, topics and what ended in it; refused while it has work.
+
+    `{name, deleted, forgotten}`; 202 and `deleted: false` when much is to be forgotten: ask again.
+    """
     name = request.params["slug"]
     if name == DEFAULT_NAMESPACE:
         raise HttpError(409, "the default namespace cannot be deleted")
@@ -83,10 +88,20 @@ async def remove(app: App, request: Request, caller: Caller) -> Response:
     open_rows = sum(n for ns, _queue, state, n in tallies if ns == name and state in ("queued", "running"))
     if open_rows:
         raise HttpError(
-            409, f"namespace {name!r} has {open_rows} queued or running invocations", hint="cancel them first"
+            409,
+            f"namespace {name!r} has {open_rows} queued or running invocations",
+            hint=f"cancel the queued ones (lakeshore jobs bulk-cancel --namespace {name}), and let the others end",
         )
-    await app.records.drop_namespace(name)
-    return answer(request, {"name": name, "deleted": True})
+    done = await forgetting.forget_namespace(app.dispatcher, app.pages, name, for_s=_FORGET_S)
+    gone = done.count
+    if done.place is not None:
+        return answer(request, {"name": name, "deleted": False, "forgotten": gone}, status=202)
+    await app.records.drop_namespace(name, actor=caller.name)
+    await app.dispatcher.cancel_queued(
+        name, None
+    )  # of who was let in just before: who comes next of this name sees none
+    gone += (await forgetting.forget_namespace(app.dispatcher, app.pages, name, for_s=_FORGET_S)).count
+    return answer(request, {"name": name, "deleted": True, "forgotten": gone})
 
 
 def _org(body: dict[str, Any]) -> str | None:

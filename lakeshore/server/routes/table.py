@@ -20,7 +20,7 @@ from typing import Any, Final, Literal
 from ...plane.contract import PlaneError
 from ...wire.errors import NameError_
 from ..app import App
-from ..auth import ANY, FULL, PRODUCE, WORK, Caller
+from ..auth import ADMIN_HINT, ANY, FULL, PRODUCE, WORK, Caller
 from ..cors import Cors
 from ..http import HttpError, Request, Response, Router, StreamResponse
 from ..refusals import refusal_of
@@ -131,7 +131,7 @@ def _who(app: App, row: Row) -> Callable[[Request], Caller]:
             return app.gate.caller(request)
         except HttpError as error:
             if error.status == 401 and row.pattern.startswith("/v1/admin/") and b"authorization" in request.headers:
-                raise HttpError(403, "this needs the admin token") from error
+                raise HttpError(403, "this needs the admin token", hint=ADMIN_HINT) from error
             raise
 
     return named if row.tier == "named" else admin if row.tier == "admin" else app.gate.caller

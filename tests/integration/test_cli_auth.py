@@ -1,0 +1,531 @@
+"""`lakeshore auth` and `lakeshore admin` against real servers, one with tokens and one in open mode."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import pty
+import re
+import select
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+from served import ADMIN, JSON, Served, environment, new_id, running
+
+from lakeshore.cli.auth import login_url
+from lakeshore.cli.main import main
+
+Run = Callable[..., tuple[int, str, str]]
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(autouse=True)
+def own_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No login, and no server's state, of anybody else."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv("LAKESHORE_STATE_DIR", str(tmp_path / "no-state"))
+    monkeypatch.setattr(sys, "stdin", io.StringIO())
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    def run(*arguments: str) -> tuple[int, str, str]:
+        capsys.readouterr()
+        code = main(arguments)
+        said = capsys.readouterr()
+        return code, said.out, said.err
+
+    return run
+
+
+@pytest.fixture
+def login_file(tmp_path: Path) -> Path:
+    return tmp_path / "config" / "lakeshore" / "auth.yml"
+
+
+def minted(served: Served, ns: str, name: str | None = None, **more: str) -> str:
+    body = {"name": name or f"t-{new_id()}", **more}
+    return str(served.post(f"/v1/namespaces/{ns}/tokens", body, encoding=JSON).body["plaintext"])
+
+
+def made(served: Served, org: str | None = None) -> str:
+    name = f"ns-{new_id()}"
+    assert served.post("/v1/admin/namespaces", {"name": name, "orgId": org}, encoding=JSON).status == 201
+    return name
+
+
+# --- login
+
+
+@pytest.mark.inventory("C-060", "C-063", "C-070")
+def test_login_checks_the_token_and_says_what_it_saved(secured_server: Served, run: Run, login_file: Path) -> None:
+    ns = made(secured_server)
+    token = minted(secured_server, ns)
+    code, out, _err = run("auth", "login", "--server", secured_server.url + "/", "--namespace", ns, "--token", token)
+    assert code == 0
+    assert out == (
+        f"Saved auth to {login_file}\n"
+        f"  server:    {secured_server.url}\n"
+        f"  namespace: {ns}\n"
+        f"  token:     {token[:8]}...\n"
+        "  authMode:  token\n"
+    )
+    assert stat.S_IMODE(login_file.stat().st_mode) == 0o600
+
+
+@pytest.mark.inventory("C-071", "C-061", "C-936")
+def test_status_asks_again_and_prints_the_documented_block(secured_server: Served, run: Run, login_file: Path) -> None:
+    ns = made(secured_server)
+    token = minted(secured_server, ns, "laptop-2026-01-02T03-04-05")
+    run("auth", "login", "--server", secured_server.url, "--namespace", ns, "--token", token)
+    code, out, err = run("auth", "status")
+    assert (code, err) == (0, "")
+    assert re.fullmatch(
+        "Auth OK.\n"
+        f"  config path: {re.escape(str(login_file))}\n"
+        f"  server:      {re.escape(secured_server.url)}\n"
+        f"  namespace:   {ns}\n"
+        f"  token:       {re.escape(token[:8])}\\.\\.\\. \\(laptop-2026-01-02T03-04-05\\)\n"
+        r"  lastUsedAt:  \d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z" + "\n"
+        "  authMode:    token\n",
+        out,
+    ), out
+    code, out, _err = run("auth", "status", "--json")
+    told = json.loads(out)
+    assert (told["configPath"], told["server"], told["namespace"]) == (str(login_file), secured_server.url, ns)
+    assert (told["tokenPrefix"], told["authMode"], told["scope"]) == (token[:8], "token", "full")
+    assert token not in out
+
+
+@pytest.mark.inventory("C-074", "C-837", "C-072")
+def test_a_refused_token_is_not_saved(secured_server: Served, run: Run, login_file: Path) -> None:
+    ns = made(secured_server)
+    token = minted(secured_server, ns)
+    arguments = ("auth", "login", "--server", secured_server.url)
+    for refused, flags in (
+        ("whoami failed (401): invalid token", ("--namespace", ns, "--token", "dlk_typo")),
+        (f"whoami failed (403): this token is for namespace '{ns}', not for 'default'", ("--token", token)),
+        ("whoami failed (403): ", ("--namespace", "nowhere", "--token", token)),
+    ):
+        code, out, err = run(*arguments, *flags)
+        assert (code, out) == (1, "")
+        assert err.startswith(f"error: {refused}")
+        assert "hint: " in err
+    assert not login_file.exists()
+    code, out, err = run("auth", "status")
+    assert (code, out) == (1, "")
+    assert "No saved auth." in err
+
+
+def test_a_login_that_fails_leaves_the_one_before(secured_server: Served, run: Run, login_file: Path) -> None:
+    run("auth", "login", "--server", secured_server.url, "--token", minted(secured_server, "default"))
+    before = login_file.read_text()
+    assert run("auth", "login", "--server", secured_server.url, "--token", "dlk_typo")[0] == 1
+    assert run("auth", "login", "--server", "http://127.0.0.1:1", "--token", "dlk_x")[0] == 1
+    assert login_file.read_text() == before
+
+
+@pytest.mark.inventory("C-066", "C-067", "C-957")
+def test_the_admin_token_mints_a_token_of_the_namespace_and_is_not_saved(
+    secured_server: Served, run: Run, login_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LAKESHORE_ADMIN_TOKEN", ADMIN)
+    ns = f"ns-{new_id()}"
+    for _ in range(3):  # also twice in a second
+        code, out, err = run("auth", "login", "--server", secured_server.url, "--namespace", ns, "--name", "laptop")
+        assert (code, ADMIN in out + err + login_file.read_text()) == (0, False)
+    assert "authMode:  token" in out
+    monkeypatch.delenv("LAKESHORE_ADMIN_TOKEN")
+    told = json.loads(run("auth", "status", "--json")[1])
+    assert re.match(r"laptop-\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d", told["tokenName"])
+    assert (told["namespace"], told["authMode"]) == (ns, "token")
+
+
+@pytest.mark.inventory("C-075", "S-045")
+def test_an_admin_token_that_is_not_the_servers_mints_nothing(
+    secured_server: Served, run: Run, login_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LAKESHORE_ADMIN_TOKEN", "of-another-server")
+    code, _out, err = run("auth", "login", "--server", secured_server.url)
+    assert code == 1
+    assert err.startswith("error: mint failed (401): ")
+    assert "of-another-server" not in err
+    assert not login_file.exists()
+
+
+@pytest.mark.inventory("C-065", "C-955")
+def test_on_a_terminal_the_token_is_asked_for_and_not_shown(secured_server: Served, tmp_path: Path) -> None:
+    token = minted(secured_server, "default")
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.chdir(ROOT)
+        env = environment(XDG_CONFIG_HOME=str(tmp_path / "config"), TERM="xterm", LAKESHORE_URL=secured_server.url)
+        os.execve(sys.executable, [sys.executable, "-m", "lakeshore", "auth", "login"], env)
+    screen, typed, deadline = b"", False, time.monotonic() + 60
+    while time.monotonic() < deadline:
+        if select.select([terminal], [], [], 0.1)[0]:
+            try:
+                data = os.read(terminal, 4096)
+            except OSError:  # the other end is closed
+                break
+            if not data:
+                break
+            screen += data
+        if b"Token for" in screen and not typed:
+            typed = True
+            os.write(terminal, token.encode() + b"\n")
+    os.close(terminal)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0, screen
+    assert b"Saved auth to" in screen
+    assert token.encode() not in screen
+
+
+@pytest.mark.inventory("C-068")
+def test_where_nobody_can_be_asked_it_exits_2(secured_server: Served, run: Run) -> None:
+    code, out, err = run("auth", "login", "--server", secured_server.url)
+    assert (code, out) == (2, "")
+    assert "--token" in err
+
+
+def test_a_token_may_come_by_stdin(secured_server: Served, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    token = minted(secured_server, "default")
+    monkeypatch.setattr(sys, "stdin", io.StringIO(token + "\n"))
+    assert run("auth", "login", "--server", secured_server.url, "--token", "-")[0] == 0
+    assert run("auth", "status")[0] == 0
+
+
+@pytest.mark.inventory("C-073", "C-869")
+def test_the_mode_is_told_of_open_servers_and_of_the_admin_token(
+    server: Served, secured_server: Served, run: Run, login_file: Path
+) -> None:
+    assert "token:     <open>\n  authMode:  open\n" in run("auth", "login", "--server", server.url, "--token", "")[1]
+    assert "token:       <open>\n" in run("auth", "status")[1]
+    code, out, err = run("auth", "login", "--server", secured_server.url, "--token", ADMIN)
+    assert (code, "authMode:  admin" in out, ADMIN in out + err) == (0, True, False)
+    assert "the admin token" in err
+    assert "authMode:    admin" in run("auth", "status")[1]
+
+
+@pytest.mark.inventory("C-046", "C-051", "C-1421")
+def test_which_server_is_logged_in_to(
+    server: Served, secured_server: Served, run: Run, login_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    token = minted(secured_server, "default")
+    run("auth", "login", "--server", secured_server.url, "--token", token)
+    login = ("auth", "login", "--token", token)
+    assert f"server:    {secured_server.url}\n" in run(*login)[1], "the saved one"
+    monkeypatch.setenv("LAKESHORE_URL", "http://127.0.0.1:1")
+    assert run(*login)[0] == 1, "LAKESHORE_URL before the saved one"
+    assert run("auth", "status")[0] == 0, "status is of the saved one"
+    monkeypatch.setenv("LAKESHORE_SERVER", server.url)
+    assert f"server:    {server.url}\n" in run(*login)[1], "LAKESHORE_SERVER before LAKESHORE_URL"
+    flag = run(*login, "--server", secured_server.url)[1]
+    assert f"server:    {secured_server.url}\n" in flag, "the flag before all"
+
+
+@pytest.mark.inventory("C-046", "C-492")
+def test_without_anything_the_documented_default_is_asked() -> None:
+    assert login_url(None) == "http://localhost:8080"
+
+
+@pytest.mark.inventory("C-050", "C-064")
+@pytest.mark.parametrize("before", [True, False])
+def test_the_namespace_may_stand_before_the_command_or_after_it(
+    secured_server: Served, run: Run, login_file: Path, before: bool
+) -> None:
+    ns = made(secured_server)
+    where = (("--namespace", ns), ()) if before else (("--namespace", "other"), ("--namespace", ns))
+    token = minted(secured_server, ns)
+    assert run(*where[0], "auth", "login", "--server", secured_server.url, "--token", token, *where[1])[0] == 0
+    assert f"namespace:   {ns}\n" in run("auth", "status")[1]
+    assert run("--namespace", "default", "auth", "status")[0] == 1
+    assert run("auth", "status", "--namespace", "default")[0] == 1
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (("--namespace", "Not A Slug"), "'--namespace': 'Not A Slug' is not allowed: use 1 to 64 lower-case"),
+        (("--name", "a b"), "'--name': 'a b' is not allowed: use 1 to 64 letters"),
+        (("--server", "ftp://x"), "must start with http://"),
+        (("--server", "http://user:hunter2@x"), "remove it and pass a token"),
+    ],
+)
+def test_a_login_that_cannot_be_is_bad_usage(run: Run, flags: tuple[str, str], said: str) -> None:
+    code, out, err = run("auth", "login", "--token", "t", *flags)
+    assert (code, out) == (2, "")
+    assert said in err
+    assert "hunter2" not in err
+
+
+# --- status and logout
+
+
+@pytest.mark.inventory("C-072", "C-061", "C-958")
+def test_status_sends_the_saved_token_to_no_other_server(
+    secured_server: Served, server: Served, run: Run, login_file: Path
+) -> None:
+    run("auth", "login", "--server", secured_server.url, "--token", minted(secured_server, "default"))
+    code, out, err = run("auth", "status", "--server", server.url, "--namespace", "other-ns")
+    assert (code, out) == (1, "")
+    assert f"no saved auth for {server.url}" in err
+    assert f"lakeshore auth login --server {server.url}" in err
+
+
+@pytest.mark.inventory("C-072", "C-080", "C-1311")
+def test_a_token_that_was_revoked_since_is_told_by_status(secured_server: Served, run: Run, login_file: Path) -> None:
+    row = secured_server.post("/v1/namespaces/default/tokens", {"name": f"t-{new_id()}"}, encoding=JSON).body
+    run("auth", "login", "--server", secured_server.url, "--token", row["plaintext"])
+    secured_server.call("DELETE", f"/v1/namespaces/default/tokens/{row['id']}")
+    code, out, err = run("auth", "status")
+    assert (code, out) == (1, "")
+    assert err.startswith("error: whoami failed (403): token revoked\n")
+
+
+@pytest.mark.inventory("C-062", "C-934")
+def test_logout_forgets_the_login_and_once_more_is_no_error(secured_server: Served, run: Run, login_file: Path) -> None:
+    run("auth", "login", "--server", secured_server.url, "--token", minted(secured_server, "default"))
+    assert run("jobs", "list")[0] == 0
+    assert run("auth", "logout") == (0, f"Removed {login_file}\n", "")
+    assert not login_file.exists()
+    assert run("auth", "logout") == (0, "", "No saved auth.\n")
+    code, _out, err = run("jobs", "list")
+    assert code == 2
+    assert "server not configured — run `lakeshore auth login --server <url>` or set LAKESHORE_URL" in err
+
+
+@pytest.mark.inventory("C-047", "C-059", "C-1420")
+def test_other_commands_use_the_login_and_its_token_only_for_its_own_server(
+    secured_server: Served, server: Served, run: Run, login_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ns = made(secured_server)
+    run("auth", "login", "--server", secured_server.url, "--namespace", ns, "--token", minted(secured_server, ns))
+    code, out, err = run("jobs", "list")
+    assert (code, out, err) == (0, "", f"no invocations in namespace '{ns}'\n")
+    monkeypatch.setenv("LAKESHORE_URL", server.url)
+    assert run("jobs", "list", "--json")[0] == 0
+    assert f"other commands go to {server.url}" in run("auth", "status")[2]
+
+
+def test_a_login_that_others_can_read_is_refused_unless_it_is_not_needed(
+    secured_server: Served, server: Served, run: Run, login_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    token = minted(secured_server, "default")
+    login = ("auth", "login", "--server", secured_server.url, "--token", token)
+    run(*login)
+    login_file.chmod(0o644)
+    for command in (("jobs", "list"), ("auth", "status")):
+        code, _out, err = run(*command)
+        assert code == 2
+        assert "chmod 600" in err
+    code, _out, err = run("jobs", "list", "--url", server.url)
+    assert code == 0
+    assert "going on without the saved login" in err
+    assert run("jobs", "list", "--url", secured_server.url, "--token", token)[2].count("note") == 0
+    assert run(*login)[0] == 0
+    assert stat.S_IMODE(login_file.stat().st_mode) == 0o600
+
+
+# --- admin
+
+
+@pytest.fixture
+def operator(secured_server: Served, monkeypatch: pytest.MonkeyPatch) -> Served:
+    """An operator's shell."""
+    monkeypatch.setenv("LAKESHORE_URL", secured_server.url)
+    monkeypatch.setenv("LAKESHORE_ADMIN_TOKEN", ADMIN)
+    return secured_server
+
+
+@pytest.mark.inventory("C-077", "C-869")
+@pytest.mark.parametrize(
+    "command",
+    ["tokens create x", "tokens list", "tokens ls", "tokens revoke x", "namespace create x", "ns ls", "ns rm x"],
+)
+def test_without_the_admin_token_every_admin_command_exits_1_with_the_documented_sentence(
+    secured_server: Served, run: Run, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    for url in (None, secured_server.url):
+        if url is not None:
+            monkeypatch.setenv("LAKESHORE_URL", url)
+        code, out, err = run("admin", *command.split())
+        assert (code, out) == (1, "")
+        assert err.startswith("error: LAKESHORE_ADMIN_TOKEN is required for admin commands.\n")
+
+
+@pytest.mark.inventory("C-048")
+def test_with_an_admin_token_and_no_server_it_exits_2(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LAKESHORE_ADMIN_TOKEN", ADMIN)
+    code, _out, err = run("admin", "tokens", "list")
+    assert code == 2
+    assert "server not configured" in err
+
+
+@pytest.mark.inventory("C-078", "C-882", "C-1190")
+def test_create_prints_the_token_once_and_the_line_that_logs_in_with_it(
+    operator: Served, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ns = made(operator)
+    code, out, err = run("admin", "tokens", "create", "cli-me", "--namespace", ns)
+    plaintext, line = out.splitlines()
+    assert (code, plaintext in err) == (0, False)
+    assert re.fullmatch(r"dlk_[A-Za-z0-9_-]{43}", plaintext)
+    assert line == f"lakeshore auth login --server {operator.url} --namespace {ns} --token {plaintext}"
+    assert run(*line.split()[1:])[0] == 0
+    assert "(cli-me)" in run("auth", "status")[1]
+    for command in (("admin", "tokens", "ls", "--json"), ("admin", "tokens", "ls")):
+        code, out, _err = run(*command, "--namespace", ns)
+        assert ("cli-me" in out, plaintext in out) == (True, False)
+
+
+@pytest.mark.inventory("C-078", "C-499")
+def test_the_default_label_is_the_user_and_the_day(operator: Served, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    ns = made(operator)
+    for name, kept in (("ada", "ada"), ("ada.lovelace@home", "ada-lovelace-home"), ("ä", "")):
+        monkeypatch.setenv("LOGNAME", name)
+        today = f"{datetime.now():%Y-%m-%d}"
+        code, out, _err = run("--namespace", ns, "admin", "tokens", "create", "--json")
+        told = json.loads(out)
+        assert (code, told["namespace"], told["scope"]) == (0, ns, "full")
+        assert told["name"] in (f"{kept}-{today}".lstrip("-"), f"{kept}-{datetime.now():%Y-%m-%d}".lstrip("-"))
+    code, _out, err = run("--namespace", ns, "admin", "tokens", "create")
+    assert code == 1
+    assert "admin tokens create <label>" in err
+
+
+@pytest.mark.parametrize("scope", ["full", "submit", "worker", "daemon"])
+def test_a_scope_is_minted_listed_and_kept_to(operator: Served, run: Run, scope: str) -> None:
+    ns = made(operator)
+    code, out, _err = run("admin", "tokens", "create", "it", "--scope", scope, "--namespace", ns)
+    assert code == 0
+    token = out.split()[0]
+    assert json.loads(run("admin", "tokens", "list", "--json", "--namespace", ns)[1])[0]["scope"] == scope
+    assert scope in run("admin", "tokens", "list", "--namespace", ns)[1]
+    code, _out, err = run("jobs", "list", "--namespace", ns, "--token", token)
+    assert code == (0 if scope == "full" else 1)
+    assert scope == "full" or f"a token of scope '{scope}' may not do this" in err
+
+
+def test_a_scope_that_does_not_exist_is_bad_usage(operator: Served, run: Run) -> None:
+    code, _out, err = run("admin", "tokens", "create", "it", "--scope", "root")
+    assert code == 2
+    assert "Usage: lakeshore admin tokens create" in err
+
+
+@pytest.mark.inventory("C-080", "C-961", "C-1311")
+def test_revoke_ends_a_token_at_once_and_keeps_it_listed(operator: Served, run: Run) -> None:
+    ns = made(operator)
+    token = run("admin", "tokens", "create", "ci-runner", "--namespace", ns)[1].split()[0]
+    (row,) = json.loads(run("admin", "tokens", "ls", "--json", "--namespace", ns)[1])
+    assert run("admin", "tokens", "revoke", row["id"], "--namespace", ns) == (
+        0,
+        f"revoked ci-runner ({row['id']})\n",
+        "",
+    )
+    code, _out, err = run("jobs", "list", "--namespace", ns, "--token", token)
+    assert (code, err.splitlines()[0]) == (1, "error: token revoked")
+    assert run("admin", "tokens", "revoke", row["id"], "--namespace", ns)[0] == 0, "again is no error"
+    (row,) = json.loads(run("admin", "tokens", "ls", "--json", "--namespace", ns)[1])
+    assert row["revokedAt"]
+    assert "revoked" in run("admin", "tokens", "ls", "--namespace", ns)[1]
+    code, _out, err = run("admin", "tokens", "revoke", "no-such-id", "--namespace", ns)
+    assert code == 1
+    assert f"hint: `lakeshore admin tokens list --namespace {ns}`" in err
+    assert run("admin", "tokens", "revoke", row["id"])[0] == 1, "an id of another namespace is none"
+
+
+@pytest.mark.inventory("C-081", "C-082", "C-083")
+@pytest.mark.parametrize("words", [("namespace", "list", "delete"), ("ns", "ls", "rm")])
+def test_namespaces_are_made_listed_and_deleted(operator: Served, run: Run, words: tuple[str, str, str]) -> None:
+    group, list_, delete = words
+    name = f"ns-{new_id()}"
+    assert run("admin", group, "create", name) == (0, f"created namespace {name}\n", "")
+    code, _out, err = run("admin", group, "create", name)
+    assert (code, "exists already" in err) == (1, True)
+    assert name in run("admin", group, list_)[1]
+    assert name in [row["name"] for row in json.loads(run("admin", group, list_, "--json")[1])]
+    assert run("admin", group, delete, name) == (0, f"deleted namespace {name}\n", "")
+    assert name not in run("admin", group, list_)[1]
+    code, _out, err = run("admin", group, delete, name)
+    assert (code, "unknown namespace" in err) == (1, True)
+
+
+def test_a_namespace_with_work_is_not_deleted_and_one_with_results_takes_them_along(operator: Served, run: Run) -> None:
+    ns = made(operator)
+    body = {"invocation_id": new_id(), "queue": "q", "args_blob": b"a"}
+    assert operator.post("/v1/producer/submit", body, X_LS_Namespace=ns).status == 200
+    code, _out, err = run("admin", "ns", "rm", ns)
+    assert (code, "1 queued or running" in err) == (1, True)
+    assert f"lakeshore jobs bulk-cancel --namespace {ns}" in err
+    assert run("jobs", "bulk-cancel", "--namespace", ns, "--token", ADMIN)[0] == 0
+    assert run("admin", "ns", "rm", ns)[1] == f"deleted namespace {ns} and 1 invocations that had ended\n"
+
+
+def test_on_the_machine_that_serves_neither_a_token_nor_a_url_is_needed(
+    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with running(tmp_path / "here", env={"LAKESHORE_ADMIN_TOKEN": ADMIN}) as served:
+        monkeypatch.setenv("LAKESHORE_STATE_DIR", str(served.state_dir))
+        code, out, _err = run("admin", "ns", "ls", "--json")
+        assert (code, json.loads(out)[0]["name"]) == (0, "default")
+        for url in (served.url, served.url.replace("127.0.0.1", "localhost")):
+            assert run("admin", "ns", "ls", "--url", url)[0] == 0
+        assert (served.state_dir / "server.url").read_text().strip() == served.url
+        assert served.stop() == 0
+    assert not (served.state_dir / "server.url").exists()
+    code, _out, err = run("admin", "ns", "ls")
+    assert (code, "LAKESHORE_ADMIN_TOKEN is required" in err) == (1, True)
+
+
+def test_the_state_directorys_token_goes_to_its_own_running_server_only(
+    tmp_path: Path, run: Run, secured_server: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with running(tmp_path / "here") as served:
+        monkeypatch.setenv("LAKESHORE_STATE_DIR", str(served.state_dir))
+        code, _out, err = run("admin", "ns", "ls", "--url", secured_server.url)
+        assert (code, f"add --url {served.url}" in err) == (1, True)
+        served.process.kill()
+        served.process.wait()
+    assert (served.state_dir / "server.url").exists(), "it was killed"
+    code, _out, err = run("admin", "ns", "ls", "--url", served.url)
+    assert (code, "LAKESHORE_ADMIN_TOKEN is required" in err) == (1, True), "who listens there now is not known"
+
+
+def test_an_admin_token_beside_a_url_is_held_back_from_another(operator: Served, server: Served, run: Run) -> None:
+    code, _out, err = run("admin", "ns", "ls", "--url", server.url)
+    assert code == 1
+    assert f"not sent to {server.url}" in err
+
+
+@pytest.mark.parametrize("width", [30, 40, 80])
+def test_the_tables_fit_a_narrow_terminal_and_keep_the_ids(operator: Served, width: int) -> None:
+    ns = made(operator)
+    minted(operator, ns, "a-rather-long-label-of-a-token-that-does-not-fit")
+    command = [sys.executable, "-m", "lakeshore", "admin", "tokens", "ls", "--namespace", ns]
+    env = environment(LAKESHORE_URL=operator.url, LAKESHORE_ADMIN_TOKEN=ADMIN, COLUMNS=str(width), TERM="xterm")
+    master, slave = pty.openpty()
+    done = subprocess.Popen(command, stdout=slave, stderr=subprocess.PIPE, env={**env, "NO_COLOR": "1"}, cwd=ROOT)
+    os.close(slave)
+    shown = b""
+    while True:
+        try:
+            data = os.read(master, 4096)
+        except OSError:
+            break
+        if not data:
+            break
+        shown += data
+    os.close(master)
+    _out, err = done.communicate(timeout=60)
+    assert done.returncode == 0, err
+    header, row = shown.decode().split("\r\n")[:2]
+    assert max(len(header), len(row)) <= width
+    assert re.match(r"[0-9A-Z]{26}\b", row)
+    assert "\x1b" not in shown.decode()
