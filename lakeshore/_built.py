@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 _NEAREST = {
     "lakeshore.sdk.storage": "until then read and write a mounted directory through dls.run and `--root`",
     "lakeshore.sdk.code": "until then run the worker where your modules can be imported",
-    "lakeshore.config.dreamrc": "until then pass _run_config={...} to submit",
 }
 
 
