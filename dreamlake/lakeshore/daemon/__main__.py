@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from lakeshore.sdk.entry.worker import leave, main
+from lakeshore.sdk.entry.process import leave
+from lakeshore.sdk.entry.worker import main
 
 if __name__ == "__main__":
     leave(main())

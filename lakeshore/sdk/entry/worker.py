@@ -18,7 +18,6 @@ import logging
 import os
 import signal
 import sys
-import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
@@ -31,10 +30,9 @@ from ..interrupts import GRACE_S
 from ..queues import SyncQueue
 from ..transport import POLICIES
 from ..worker import Worker
+from .process import hide_secrets, leave, say, token
 
 FAILED = 1
-_MAIN = threading.main_thread()
-SECRETS = ("LAKESHORE_CLIENT_TOKEN", "LAKESHORE_TOKEN", "LAKESHORE_ADMIN_TOKEN")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,14 +55,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="lakeshore worker: %(message)s")
     settings = read_settings(argv)
     again = _Again.at_start(once=settings.once)
-    for name in SECRETS:
-        os.environ.pop(name, None)
+    hide_secrets()
     if "" not in sys.path and os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())  # the user's modules are where the worker is started
     try:
         plane = _plane(settings)
     except (DispatchError, ValueError) as error:
-        return _say(str(error))
+        return _failed(str(error))
     set_process_plane(plane)
     _announce(settings, plane)
     worker = Worker(
@@ -87,18 +84,6 @@ def main(argv: Sequence[str] | None = None) -> int:
             plane.close()
 
 
-def leave(code: int) -> NoReturn:
-    """End the process, though a body may have left a thread that never ends."""
-    left = [thread.name for thread in threading.enumerate() if not thread.daemon and thread is not _MAIN]
-    if not left:
-        raise SystemExit(code)
-    _say(f"lakeshore worker: not waiting for what bodies left running: {', '.join(left)}")
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(Exception):
-            stream.flush()
-    os._exit(code)
-
-
 def read_settings(argv: Sequence[str] | None = None) -> Settings:
     """Flags, then the environment. Exits 2 for what cannot be read, as argparse does."""
     environ = os.environ
@@ -110,7 +95,6 @@ def read_settings(argv: Sequence[str] | None = None) -> Settings:
     add("--root", default=environ.get("LAKESHORE_ROOT") or None, help="root of dls.run keys (LAKESHORE_ROOT; cwd)")
     add("--url", default=environ.get("LAKESHORE_URL") or None, help="control plane (LAKESHORE_URL; unset: local file)")
     add("--namespace", default=environ.get("LAKESHORE_NAMESPACE") or "default", help="LAKESHORE_NAMESPACE")
-    token = environ.get("LAKESHORE_CLIENT_TOKEN") or environ.get("LAKESHORE_TOKEN") or None
     add("--token", default=None, help="bearer token for --url (LAKESHORE_CLIENT_TOKEN)")
     add("--once", action="store_true", help="drain at most one job, then exit")
     add("--allow-pickled", action="store_true", help="run functions that were sent by value")
@@ -127,7 +111,7 @@ def read_settings(argv: Sequence[str] | None = None) -> Settings:
         root=given.root,
         url=given.url,
         namespace=given.namespace,
-        token=given.token or token,
+        token=given.token or token(),
         once=given.once,
         # One machine and one user are one trust domain.
         allow_pickled=given.allow_pickled or given.url is None,
@@ -146,9 +130,9 @@ def _plane(settings: Settings) -> Any:
 
 def _announce(settings: Settings, plane: Any) -> None:
     where = settings.url or plane.path
-    _say(f"lakeshore worker: queue {settings.queue!r} on {where} (namespace {settings.namespace})")
+    say(f"lakeshore worker: queue {settings.queue!r} on {where} (namespace {settings.namespace})")
     if settings.url is None and any(os.path.exists(path) for path in _logins()):
-        _say(
+        say(
             "lakeshore worker: a saved login exists and is not used here; "
             "pass --url and --token (or LAKESHORE_URL and LAKESHORE_CLIENT_TOKEN) to serve a control plane's queue"
         )
@@ -159,9 +143,8 @@ def _logins() -> Iterator[str]:
     yield os.path.expanduser(os.path.join(config, "lakeshore", "auth.yml"))
 
 
-def _say(sentence: str) -> int:
-    with contextlib.suppress(OSError, ValueError):  # a body may have closed it
-        print(sentence, file=sys.stderr, flush=True)  # noqa: T201  # this is the process's voice
+def _failed(sentence: str) -> int:
+    say(sentence)
     return FAILED
 
 
@@ -169,10 +152,10 @@ def _run(worker: Worker, received: list[int], again: _Again) -> int:
     try:
         worker.run()
     except WorkerError as error:
-        _say(f"lakeshore worker: {error}")
+        say(f"lakeshore worker: {error}")
         again.replace(FAILED)
     except DispatchError as error:
-        return _say(f"lakeshore worker: {error}")
+        return _failed(f"lakeshore worker: {error}")
     return 128 + received[1] if len(received) > 1 else 0
 
 

@@ -1,0 +1,66 @@
+"""Functions that the per-job entry runs: importable, as a user's module is."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import dreamlake.lakeshore as dls
+
+NAMED = (
+    "DREAMLAKE_INVOCATION_ID",
+    "DREAMLAKE_WORKDIR",
+    "DREAMLAKE_PARENT_INVOCATION_ID",
+    "DREAMLAKE_ROOT_INVOCATION_ID",
+)
+
+
+@dls.udf
+def pair(a: int, b: int) -> tuple[int, int]:
+    return a, b
+
+
+@dls.udf
+def told() -> dict[str, Any]:
+    child = dls.thunk(pair, 1, 2).to_envelope()
+    secrets = [name for name in os.environ if "TOKEN" in name and name.startswith("LAKESHORE_")]
+    return {"parent": child.parent, "secrets": secrets, **{name: os.environ.get(name) for name in NAMED}}
+
+
+@dls.udf
+def shards(n: int) -> Iterator[list[str]]:
+    for i in range(n):
+        dls.run.write(f"shards/{i}.txt").write_text(str(i))
+        yield [f"shards/{i}.txt"]
+
+
+@dls.udf
+async def later_shards(n: int) -> AsyncIterator[list[str]]:
+    for i in range(n):
+        dls.run.write(f"shards/{i}.txt").write_text(str(i))
+        yield [f"shards/{i}.txt"]
+
+
+@dls.udf
+def fails() -> None:
+    raise ValueError("no such scene")
+
+
+@dls.udf
+def sloppy() -> None:
+    dls.run.write("kept.txt").write_text("x")
+
+
+@dls.udf
+def submits(queue: str) -> str:
+    return pair.submit(3, 4, _queue=queue)
+
+
+@dls.udf
+def waits_for_ever(begun: str) -> None:
+    Path(begun).write_text("begun")
+    while True:
+        time.sleep(60)
