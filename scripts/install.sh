@@ -188,27 +188,30 @@ decode() {
     }'
 }
 
-# fetch <name> <to>: one file of the release; its last complaint is in $scratch/why.
+# fetch <name> <to>: one file of the release. Sets `complaint`.
 fetch() {
     case $base in
         http://* | https://*) ;;
         *)
-            cp "$base/$version/$1" "$2" 2>"$scratch/why"
+            complaint=$(cp "$base/$version/$1" "$2" 2>&1)
             return
             ;;
     esac
     url=$base/$version/$1
     if has curl; then
         case $base in https:*) onward='=https' ;; *) onward='=http,https' ;; esac
-        curl -fsSL --proto-redir "$onward" --connect-timeout 15 --speed-limit 1 --speed-time 30 --retry 2 \
-            -o "$2" "$url" 2>"$scratch/why" </dev/null
+        complaint=$(curl -fsSL --proto-redir "$onward" --connect-timeout 15 --speed-limit 1 --speed-time 30 --retry 2 \
+            -o "$2" "$url" 2>&1 </dev/null)
     else
-        wget -q -T 30 -t 2 -O "$2" "$url" 2>"$scratch/why" </dev/null # busybox knows no long options
+        patience='-nv -T 30 -t 2'
+        case $(wget --help 2>&1) in *BusyBox*) patience=-q ;; esac # some of its versions crash on -T
+        # shellcheck disable=SC2086  # words
+        complaint=$(wget $patience -O "$2" "$url" 2>&1 </dev/null)
     fi
 }
 
 why() {
-    grep -v '^[[:space:]]*$' "$scratch/why" | tail -n 1
+    printf '%s\n' "$complaint" | grep -v '^[[:space:]]*$' | tail -n 1
     case $base in
         https:*) proxy=${https_proxy:-${HTTPS_PROXY:-${ALL_PROXY:-${all_proxy:-}}}} ;;
         http:*) proxy=${http_proxy:-${all_proxy:-}} ;;

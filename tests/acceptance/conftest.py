@@ -63,3 +63,12 @@ def warm_cache(pyz: Path) -> Iterator[Path]:
 def filled_cache(private_cache: Path, warm_cache: Path) -> Path:
     """An XDG_CACHE_HOME of this test's own, with the archive unpacked in it: for tests that spoil the tree."""
     return Path(shutil.copytree(warm_cache, private_cache, symlinks=True, dirs_exist_ok=True))
+
+
+@pytest.fixture
+def public_place() -> Iterator[Path]:
+    """A directory that every user can read: pytest's own are private."""
+    path = Path(tempfile.mkdtemp(prefix="lakeshore-public-"))
+    path.chmod(0o755)
+    yield path
+    shutil.rmtree(path)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 from lakeshore.__main__ import unsafe_above
 
@@ -18,6 +20,16 @@ def build(output: Path, *arguments: str, checkout: Path = ROOT, **environment: s
     command = [sys.executable, str(checkout / "build_pyz.py"), "--output", str(output), *arguments]
     done = subprocess.run(command, check=False, capture_output=True, text=True, env={**os.environ, **environment})
     assert done.returncode == 0, done.stderr
+
+
+def load_build() -> ModuleType:
+    """`build_pyz.py` as a module."""
+    spec = importlib.util.spec_from_file_location("build_pyz", ROOT / "build_pyz.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def copy_checkout(place: Path) -> Path:

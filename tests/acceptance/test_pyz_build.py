@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import os
 import re
 import shutil
@@ -11,19 +10,9 @@ import subprocess
 import sys
 import zipfile
 from pathlib import Path
-from types import ModuleType
 
 import pytest
-from one_file import ROOT, build, copy_checkout
-
-
-def load_build() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("build_pyz", ROOT / "build_pyz.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+from one_file import ROOT, build, copy_checkout, load_build
 
 
 def test_the_file_is_executable_and_small_and_starts_with_python3(pyz: Path) -> None:
