@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import itertools
 import logging
 import os
 import select
+import sys
+import termios
 import threading
 import time
 import zlib
@@ -46,6 +49,9 @@ class Bells(Protocol):
 
     def listen(self, *names: str) -> Bell: ...
     def ring(self, *names: str) -> None: ...
+    def awaited(self, *names: str) -> bool:
+        """Whether somebody may be waiting for one of these, who has not been rung yet."""
+
     def close(self) -> None:
         """Take down what is kept hung for the next listener."""
 
@@ -67,6 +73,10 @@ class MemoryBells:
             for name in names:
                 for event in self._waiting.get(name, ()):
                     event.set()
+
+    def awaited(self, *names: str) -> bool:
+        with self._lock:
+            return any(name in self._waiting for name in names)
 
     def close(self) -> None:
         """Nothing is kept."""
@@ -127,6 +137,22 @@ class FifoBells:
                     self._strike(file)
         if len(self._ropes) > MOST_ROPES:
             self._let_go(set(self._ropes).difference(hung))
+
+    def awaited(self, *names: str) -> bool:
+        tags = {_tag(name) for name in names}
+        return any(file.split("-", 1)[0] in tags and self._is_silent(file) for file in os.listdir(self.directory))
+
+    def _is_silent(self, file: str) -> bool:
+        """Whether a bell is not ringing already: who hears that ring looks anyway."""
+        rope = self._ropes.get(file)
+        if rope is None:
+            return True
+        unheard = bytearray(4)
+        try:
+            fcntl.ioctl(rope, termios.FIONREAD, unheard)
+        except OSError:
+            return True
+        return not int.from_bytes(unheard, sys.byteorder)
 
     def close(self) -> None:
         with self._lock:

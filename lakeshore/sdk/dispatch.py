@@ -28,6 +28,7 @@ from . import outcomes
 from .claimed import Claimed, check_kind
 from .errors import DispatchError
 from .hints import unused_login
+from .local_slate import LocalSlates, Name
 from .local_source import LocalSource
 from .open_plane import OpenPlane
 from .sources import Ending, Work
@@ -100,6 +101,7 @@ class Dispatch:
 
     def cancel(self, inv_id: str) -> bool:
         """Cancel what has not begun: True when this call did. A running invocation is asked, and may still win."""
+        self._settle_whether_begun(inv_id)
         done = self._write(lambda tx: reports.cancel(tx, self.ns, inv_id, time.time()))
         self._state().bells.ring("done", f"frames/{inv_id}")
         return done.cancelled
@@ -147,74 +149,94 @@ class Dispatch:
         self, queue: str, worker_id: str, *, kind: str = "fifo", temperature: float = 1.0, draw: float | None = None
     ) -> Claimed | None:
         """Take the next invocation, or None. It counts as begun: whoever claims here runs it now."""
-        return self.turn(None, queue, worker_id, kind=kind, temperature=temperature, draw=draw)
+        found = self.turn((), queue, worker_id, kind=kind, temperature=temperature, draw=draw)
+        return found[0] if found else None
 
     def turn(
         self,
-        ended: Report | None,
+        ended: Sequence[Report],
         queue: str,
         worker_id: str,
         *,
+        capacity: int = 1,
         kind: str = "fifo",
         temperature: float = 1.0,
         draw: float | None = None,
-    ) -> Claimed | None:
-        """Settle how the last job ended and take the next one, in one commit; None when there is none.
+    ) -> list[Claimed]:
+        """Settle how jobs ended and take the next ones, in one commit. One alone counts as begun; of several none
+        does.
 
         Raises DispatchError when nothing was written; an ending that is not wanted any more is only logged.
         """
         check_kind(kind)
         state = self._state()
-        if ended is not None:
+        if ended:
             if state.time_to_bury():
                 self._bury_the_dead()
         elif not self._has_work(queue):
-            return None
+            return []
         wish = Wish(
             ns=self.ns,
             queues=(queue,),
             worker=worker_id,
             session=state.holder_id,
+            capacity=capacity,
             kind=kind,
             temperature=temperature,
             draw=int.from_bytes(os.urandom(6), "big") / 2**48 if draw is None else draw,
-            start=True,
+            start=capacity == 1,
         )
 
-        def verb(tx: Transaction) -> tuple[Settled | None, Sequence[Taken]]:
+        def verb(tx: Transaction) -> tuple[list[Settled], Sequence[Taken]]:
             now = time.time()
-            settled = None if ended is None else reports.settle(tx, ended, now)
-            return settled, claims.claim(tx, wish, now)
+            return [reports.settle(tx, report, now) for report in ended], claims.claim(tx, wish, now)
 
-        settled, found = self._write(verb)
-        if ended is not None and settled is not None:
+        settled, taken = self._write(verb)
+        self._told(ended, settled)
+        found: list[Claimed] = []
+        unread: list[Report] = []
+        for claim in taken:
+            self._handed.setdefault((claim.id, worker_id), set()).add(claim.claim)
             try:
-                self._tell_settled(ended, settled)
-            except DispatchError as exc:
-                log.warning("the ending of %s was not taken: %s", ended.id, exc)
-        if not found:
-            return None
-        claimed = found[0]
-        self._handed.setdefault((claimed.id, worker_id), set()).add(claimed.claim)
-        try:
-            envelope = state.fetch(claimed.args, f"the arguments of {claimed.id}")
-        except DispatchError as exc:  # its arguments cannot be had: that is this job's failure, not the worker's
-            unread = self._failure(claimed.id, worker_id, exc, retry=False, claim=claimed.claim)
-            return self.turn(unread, queue, worker_id, kind=kind, temperature=temperature)
-        config = msgpack.unpackb(claimed.run_config, strict_map_key=False)
-        return Claimed(
-            id=claimed.id,
-            envelope=envelope,
-            attempt=claimed.attempt,
-            queue=claimed.queue,
-            claim=claimed.claim,
-            first_seq=claimed.first_seq,
-            timeout_s=config.get("timeout_s"),
-        )
+                found.append(self._claimed(claim))
+            except DispatchError as exc:  # its arguments cannot be had: that is this job's failure, not the worker's
+                unread.append(self._failure(claim.id, worker_id, exc, retry=False, claim=claim.claim))
+        if unread:
+            self.leave(unread, ())
+            return found or self.turn(
+                (), queue, worker_id, capacity=capacity, kind=kind, temperature=temperature, draw=draw
+            )
+        return found
+
+    def leave(self, ended: Sequence[Report], unbegun: Sequence[Name]) -> None:
+        """Settle how jobs ended and give back claims that have not begun, in one commit; as in `turn`."""
+
+        def verb(tx: Transaction) -> tuple[list[Settled], list[tuple[str, str]]]:
+            now = time.time()
+            settled = [reports.settle(tx, report, now) for report in ended]
+            freed: list[tuple[str, str]] = []
+            for ns, id_, claim in unbegun:
+                row = reports.read_row(tx, ns, id_)
+                if reports.release(tx, ns, id_, claim, now) == "queued" and row is not None:
+                    freed.append((ns, row.queue))
+            return settled, freed
+
+        settled, freed = self._write(verb)
+        self._told(ended, settled)
+        for ns, queue in set(freed):
+            self._ring_work(queue, ns)
+
+    def prefetched(self) -> LocalSlates | None:
+        """Where worker loops note what they have prefetched; None where they cannot."""
+        return self._state().slates
+
+    def awaited(self, ended: Sequence[Report]) -> bool:
+        """Whether somebody may be waiting for one of these endings."""
+        return self._state().bells.awaited("done", *(f"frames/{report.id}" for report in ended))
 
     def source(self, queue: str, worker_id: str, *, once: bool, **options: Any) -> LocalSource:
-        """Where a worker loop gets its jobs from. `once` changes nothing: this plane hands out one at a time."""
-        return LocalSource(self, queue, worker_id, **options)
+        """Where a worker loop gets its jobs from; with `once` one at a time."""
+        return LocalSource(self, queue, worker_id, once=once, **options)
 
     def wait_for_work(self, queue: str, timeout_s: float) -> None:
         """Sleep until `queue` may have work, or for `timeout_s`."""
@@ -264,7 +286,8 @@ class Dispatch:
 
     def settle(self, report: Report) -> None:
         """Settle a claim of this plane. Raises DispatchError when it is not its worker's any more."""
-        self._tell_settled(report, self._write(lambda tx: reports.settle(tx, report, time.time())))
+        settled = self._write(lambda tx: reports.settle(tx, report, time.time()))
+        self._state().bells.ring("done", *self._heard(report, settled))
 
     # -- frames
 
@@ -389,6 +412,18 @@ class Dispatch:
         ns = self.ns if ns is None else ns
         self._state().bells.ring(f"work/{ns}/{queue}", f"work/{ns}/*")
 
+    def _claimed(self, taken: Taken) -> Claimed:
+        config = msgpack.unpackb(taken.run_config, strict_map_key=False)
+        return Claimed(
+            id=taken.id,
+            envelope=self._state().fetch(taken.args, f"the arguments of {taken.id}"),
+            attempt=taken.attempt,
+            queue=taken.queue,
+            claim=taken.claim,
+            first_seq=taken.first_seq,
+            timeout_s=config.get("timeout_s"),
+        )
+
     def _claim_of(self, inv_id: str, worker_id: str, claim: int | None) -> int:
         if claim is not None:
             return claim
@@ -446,7 +481,18 @@ class Dispatch:
             retries=retries,
         )
 
-    def _tell_settled(self, report: Report, settled: Settled) -> None:
+    def _told(self, ended: Sequence[Report], settled: Sequence[Settled]) -> None:
+        bells: list[str] = []
+        for report, outcome in zip(ended, settled, strict=True):
+            try:
+                bells += self._heard(report, outcome)
+            except DispatchError as exc:
+                log.warning("the ending of %s was not taken: %s", report.id, exc)
+        if bells:
+            self._state().bells.ring("done", *bells)
+
+    def _heard(self, report: Report, settled: Settled) -> tuple[str, ...]:
+        """What became of a report; the bells to ring. Raises DispatchError when it was not taken."""
         if settled.result == "gap":
             raise DispatchError(f"invocation {report.id} cannot be settled before frame {settled.expected} is stored")
         numbers = self._handed.get((report.id, str(report.worker)))
@@ -459,9 +505,8 @@ class Dispatch:
                 f"worker {report.worker!r} does not hold invocation {report.id} any more"
                 + (f" (it is {settled.state})" if settled.state else " (it is unknown here)")
             )
-        if settled.state == "queued" and settled.queue is not None:
-            self._ring_work(settled.queue)
-        self._state().bells.ring("done", f"frames/{report.id}")
+        again = settled.state == "queued" and settled.queue is not None
+        return (f"frames/{report.id}", *((f"work/{self.ns}/{settled.queue}", f"work/{self.ns}/*") if again else ()))
 
     def _has_work(self, queue: str) -> bool:
         """Whether a claim is worth a commit. Before saying no, what dead processes held goes back."""
@@ -481,13 +526,32 @@ class Dispatch:
             return
         for (holder,) in self._rows(SQL.holders, {}):
             if holder and holder != state.holder_id and locks.is_dead(state.workers, holder):
+                begun = state.slates.begun_by(holder) if state.slates is not None else set()
                 for ns, id_, claim in self._rows(SQL.running_of_holder, {"session": holder}):
-                    self._lose(ns, id_, claim)
+                    self._lose(ns, id_, claim, begun=(ns, id_, claim) in begun)
+                if state.slates is not None:
+                    state.slates.remove_of(holder)
 
-    def _lose(self, ns: str, inv_id: str, claim: int) -> None:
-        """The process that held this claim is gone."""
+    def _settle_whether_begun(self, inv_id: str) -> None:
+        """A prefetched job either begins no more, or its row says that it has begun."""
+        slates = self._state().slates
+        row = reports.row_of(self._rows, self.ns, inv_id) if slates is not None else None
+        if slates is None or row is None or row.state != "running" or row.started or not row.session:
+            return
+        name = (self.ns, inv_id, row.claim)
+        rest = slates.revoke(row.session, name)
+        if rest:
+            self.leave((), [other for other in rest if other != name])
+        elif name in slates.begun_by(row.session):
+            values = {"ns": self.ns, "id": inv_id, "claim": row.claim, "now": time.time()}
+            self._write(lambda tx: tx.change(SQL.start_if_claimed, values))
+
+    def _lose(self, ns: str, inv_id: str, claim: int, *, begun: bool = False) -> None:
+        """The process that held this claim is gone; `begun` where its row does not say so."""
 
         def lose(tx: Transaction) -> str | None:
+            if begun:
+                tx.change(SQL.start_if_claimed, {"ns": ns, "id": inv_id, "claim": claim, "now": time.time()})
             row = reports.read_row(tx, ns, inv_id)
             state = reports.lose(tx, ns, inv_id, claim, time.time(), loss=_GONE)
             return row.queue if row is not None and state == "queued" else None

@@ -1,83 +1,169 @@
-"""A worker loop's end of the plane on this machine: how a job ended is settled by the commit that takes the next one.
+"""A worker loop's end of the plane on this machine: how jobs ended is settled by the commit that takes the next ones.
 
-Nobody waits for that: the loop asks for its next job at once. While the plane has no room the ending is kept and said
-again (K-8), and nothing else is begun.
+Somebody who waits for an ending has it at once. Where nobody does and jobs are short, endings and jobs gather for
+2 ms, and one commit serves several: then the plane's lock is the producers'. What was prefetched and has not begun is
+taken back by who has nothing to do (see `local_slate`). While the plane has no room endings are kept and said again
+(K-8), and nothing else is begun.
 """
 
 from __future__ import annotations
 
 import logging
 import time
+from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 from ..plane.contract import PlaneFailed, Report
+from ..wire.messages import MAX_PREFETCH
+from .claimed import Claimed
 from .errors import DispatchError
+from .local_slate import LocalSlate, Name
+from .slate import LONG_S
 from .sources import Ending, PlaneSource, Work
 from .watcher import patience
 
 log = logging.getLogger(__name__)
 
 FAREWELLS = 5
+GATHER_S = 0.002
+"""So long endings wait for company, and so long all of what is prefetched may take."""
 
 
 class LocalSource(PlaneSource):
-    """One claim at a time, of a `Dispatch`."""
+    """Claims of a `Dispatch`: several at a time while jobs are short, of a queue in the order of age."""
 
-    def __init__(self, plane: Any, queue: str, worker: str, **options: Any) -> None:
+    def __init__(self, plane: Any, queue: str, worker: str, *, once: bool, **options: Any) -> None:
         super().__init__(plane, queue, worker, **options)
-        self._ended: Report | None = None
+        self._one_by_one = once or self._order["kind"] not in ("fifo", "priority") or plane.prefetched() is None
+        self._unsaid: list[Report] = []
+        self._ready: deque[Claimed] = deque()
+        self._slate: tuple[LocalSlate, str] | None = None
+        self._said_at = 0.0
+        self._began_at = 0.0
+        self._job_s = GATHER_S
+        """What the last job took."""
+        self._busy = False
+        """Whether the last turn brought work."""
+        self._may_rescue = False
+        """Whether something waits elsewhere behind a job that may become long."""
         self._waits = patience()
 
     def next(self, wait_s: float) -> Work | None:
         if self._draining:
-            self._settle()
+            self._leave()
             return None
-        found: Work | None = self._take()
-        if found is None and wait_s > 0 and self._ended is None:
-            self.plane.wait_for_work(self._queue, wait_s)
+        if self._unsaid and self._ready and time.monotonic() - self._said_at > GATHER_S:
+            self._leave(stay=True)
+        if (work := self._begin()) is not None:
+            return work
+        self._gather()
+        found = self._take()
+        if found is None and wait_s > 0 and not self._unsaid:
+            if self._rescued():
+                return self._take()
+            self.plane.wait_for_work(self._queue, min(wait_s, LONG_S) if self._may_rescue else wait_s)
             found = self._take()
         return found
 
+    def begin(self, work: Work, stop: Callable[[str], None]) -> None:
+        self._began_at = time.monotonic()
+
     def end(self, work: Work, ending: Ending) -> None:
+        self._job_s = time.monotonic() - self._began_at
         try:
-            self._ended = self.plane.report_of(work, self._worker, ending, retries=self._retries)
+            self._unsaid.append(self.plane.report_of(work, self._worker, ending, retries=self._retries))
         except DispatchError as exc:
             log.warning("the ending of %s was not taken: %s", work.id, exc)
 
     def close(self) -> None:
-        """Settle what has ended; nothing else is held between jobs."""
+        """Settle what has ended, give back what has not begun."""
         for _ in range(FAREWELLS):
-            self._settle()
-            if self._ended is None:
-                return
-        assert self._ended is not None
-        log.error("the ending of %s could not be said: it may run again", self._ended.id)
+            self._leave()
+            if not self._unsaid and not self._ready:
+                break
+        else:
+            for report in self._unsaid:
+                log.error("the ending of %s could not be said: it may run again", report.id)
+        if self._slate is not None:
+            self._slate[0].close()
+            self.plane.prefetched().remove(self._slate[1])
+            self._slate = None
+
+    def _gather(self) -> None:
+        """Let endings wait for company, if jobs come and nobody waits for what ended."""
+        if self._unsaid and self._busy and not self._one_by_one:
+            left = self._said_at + GATHER_S - time.monotonic()
+            if left > 0 and not self.plane.awaited(self._unsaid):
+                time.sleep(left)
+
+    def _capacity(self) -> int:
+        if self._one_by_one or not self._busy or self._job_s > GATHER_S / 2:
+            return 1
+        if self._slate is None:
+            try:
+                self._slate = self.plane.prefetched().make()
+            except OSError as exc:
+                log.warning("jobs are taken one by one: %s", exc)
+                self._one_by_one = True
+                return 1
+        return min(MAX_PREFETCH, int(GATHER_S / max(self._job_s, 1e-6)))
 
     def _take(self) -> Work | None:
-        ended = self._ended
+        ended, capacity = self._unsaid, self._capacity()
+        self._said_at = time.monotonic()
         try:
-            found: Work | None = self.plane.turn(ended, self._queue, self._worker, **self._order)
+            found: list[Claimed] = self.plane.turn(ended, self._queue, self._worker, capacity=capacity, **self._order)
         except DispatchError as exc:
-            if ended is None or not isinstance(exc.__cause__, PlaneFailed):
+            if not ended or not isinstance(exc.__cause__, PlaneFailed):
                 raise
-            self._wait_for_room(ended, exc)
+            self._wait_for_room(exc)
             return None
-        self._ended, self._waits = None, patience()
-        return found
+        self._unsaid, self._waits, self._busy = [], patience(), bool(found)
+        if not found:
+            return None
+        if capacity == 1:
+            return found[0]
+        assert self._slate is not None, "several are asked for with a slate at hand"
+        self._slate[0].took([(self.plane.ns, work.id, work.claim) for work in found])
+        self._ready.extend(found)
+        return self._begin()
 
-    def _settle(self) -> None:
-        ended = self._ended
-        if ended is None:
+    def _begin(self) -> Work | None:
+        """The next of what was prefetched; None when there is none, or when it was revoked and goes back."""
+        if self._ready and self._slate is not None:
+            if self._slate[0].begin():
+                return self._ready.popleft()
+            self._leave()
+        return None
+
+    def _rescued(self) -> bool:
+        """Whether something that waited behind a long job elsewhere is free now."""
+        slates = self.plane.prefetched()
+        if slates is None:
+            return False
+        names, self._may_rescue = slates.revoke_behind_long(None if self._slate is None else self._slate[1])
+        if names:
+            self.plane.leave((), names)
+        return bool(names)
+
+    def _leave(self, *, stay: bool = False) -> None:
+        """Settle what has ended and, unless to `stay`, give back what has not begun."""
+        unbegun: list[Name] = [] if stay else [(self.plane.ns, work.id, work.claim) for work in self._ready]
+        if not self._unsaid and not unbegun:
             return
+        self._said_at = time.monotonic()
         try:
-            self.plane.settle(ended)
+            self.plane.leave(self._unsaid, unbegun)
         except DispatchError as exc:
-            if isinstance(exc.__cause__, PlaneFailed):
-                self._wait_for_room(ended, exc)
-                return
-            log.warning("the ending of %s was not taken: %s", ended.id, exc)
-        self._ended = None
+            if not isinstance(exc.__cause__, PlaneFailed):
+                raise
+            self._wait_for_room(exc)
+            return
+        self._unsaid = []
+        if not stay:
+            self._ready.clear()
 
-    def _wait_for_room(self, ended: Report, why: DispatchError) -> None:
-        log.warning("the ending of %s waits: %s", ended.id, why)
+    def _wait_for_room(self, why: DispatchError) -> None:
+        log.warning("%d endings wait (%s …): %s", len(self._unsaid), self._unsaid[0].id if self._unsaid else "", why)
         time.sleep(next(self._waits))

@@ -13,10 +13,12 @@ from ..plane.database import Durability
 from ..plane.directories import make_directories
 from ..plane.plane import Plane, failure_of
 from ..plane.soundness import check_files
+from ..plane.statements import SQL
 from .combiner import Combiner
 from .errors import DispatchError
 from .ids import new_id
 from .local_forgetting import LocalForgetting
+from .local_slate import LocalSlates
 
 BURY_S = 0.5
 """A busy worker looks this often whether others have died; an idle one at each look."""
@@ -28,6 +30,7 @@ class OpenPlane:
     def __init__(self, path: str, durability: Durability) -> None:
         self.pid = os.getpid()
         self.workers: Path | None = None
+        self.slates: LocalSlates | None = None
         self.bells: Bells
         self._writes = 0
         self._bury_at = 0.0
@@ -57,6 +60,10 @@ class OpenPlane:
             self._holder = locks.Holder(self.workers, new_id())
             locks.sweep(self.workers)
             self.holder_id = self._holder.id
+            self.slates = LocalSlates(self.workers, self.holder_id)
+            if alone:
+                holders = {holder for (holder,) in self.plane.rows(SQL.holders, {})}
+                self.slates.sweep(lambda holder: not locks.is_dead(directory / "workers", holder), holders)
             self._checkpoint_lock = directory / "checkpoint.lock"
             self._forgetting = LocalForgetting(self.plane, directory, self._checkpoint_lock)
             if alone:
@@ -86,6 +93,8 @@ class OpenPlane:
         with self.combiner.turn:
             if self._holder is not None:
                 self._holder.release()
+            if self.slates is not None:
+                self.slates.close()
             self.plane.close()
 
     def keep(self, inv_id: str, kind: str, data: bytes) -> Payload:
