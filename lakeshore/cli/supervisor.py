@@ -1,8 +1,8 @@
 """Keeps worker processes running in the foreground, and takes them down with itself.
 
     a child dies                  another one takes its place, after an exponential back-off; it starts afresh once a
-                                  child has lived for a minute. Not after exit 0 (done) or 2 (cannot start), nor
-                                  after three quick exits 1 in a row: it is refused, and says itself by whom and why
+                                  child has lived for a minute. Not after exit 0 (done) or 2 (it cannot start, or the
+                                  server refuses its token: it says so), nor after three quick exits 1 in a row
     first SIGINT, SIGTERM, SIGHUP passed on as TERM: the running job finishes, then the worker exits
     second, or --kill-timeout     TERM again: the worker stops the body and gives the job back
     third, or two seconds later   KILL

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from served import Served
+from served import JSON, Served
 
 from lakeshore import HttpDispatch, SyncQueue
 from lakeshore.cli.main import main
@@ -133,15 +133,52 @@ def test_a_worker_that_fails_at_each_start_is_given_up(start: Start, tmp_path: P
     assert "not starting another" in err
 
 
-def test_a_refused_token_ends_the_worker_with_the_servers_words(secured_server: Served, tmp_path: Path) -> None:
-    environment = {**os.environ, "LAKESHORE_CLIENT_TOKEN": "wrong-token-altogether"}
-    command = real("start", "default", secured_server.url)
+def minted(server: Served, scope: str) -> dict[str, str]:
+    body = {"name": secrets.token_hex(8), "scope": scope}
+    row: dict[str, str] = server.post("/v1/namespaces/default/tokens", body, encoding=JSON).body
+    return row
+
+
+@pytest.mark.parametrize(
+    ("scope", "verb", "said"),
+    [
+        ("none", "start", "invalid token"),
+        ("none", "once", "invalid token"),
+        ("submit", "start", "a token of scope 'submit' may not do this"),
+    ],
+)
+def test_a_refused_token_ends_the_worker_at_once_with_the_servers_words(
+    secured_server: Served, tmp_path: Path, scope: str, verb: str, said: str
+) -> None:
+    token = "wrong-token-altogether" if scope == "none" else minted(secured_server, scope)["plaintext"]
+    environment = {**os.environ, "LAKESHORE_CLIENT_TOKEN": token}
+    command = real(verb, "default", secured_server.url)
     done = subprocess.run(
         command, check=False, capture_output=True, text=True, cwd=tmp_path, env=environment, timeout=120
     )
-    assert done.returncode == 1
-    assert "invalid token" in done.stderr
-    assert "wrong-token" not in done.stderr
+    assert done.returncode == 2
+    assert done.stderr.count(said) == 1, done.stderr
+    assert "starting another" not in done.stderr
+    assert token not in done.stderr
+
+
+def test_a_token_that_is_revoked_ends_every_worker_that_lives_by_it(secured_server: Served, tmp_path: Path) -> None:
+    row = minted(secured_server, "worker")
+    queue = f"q-{secrets.token_hex(6)}"
+    command = [*real("start", queue, secured_server.url), "--procs", "2"]
+    environment = {**os.environ, "LAKESHORE_CLIENT_TOKEN": row["plaintext"]}
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=tmp_path, env=environment) as process:
+        assert process.stderr is not None
+        try:
+            for _ in range(2):
+                assert f"queue {queue!r}" in process.stderr.readline()
+            secured_server.call("DELETE", f"/v1/namespaces/default/tokens/{row['id']}")
+            _out, err = process.communicate(timeout=120)
+        finally:
+            process.kill()
+    assert process.returncode == 2
+    assert "token revoked" in err
+    assert "starting another" not in err
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])

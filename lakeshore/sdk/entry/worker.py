@@ -33,6 +33,9 @@ from ..worker import Worker
 from .process import hide_secrets, leave, say, token
 
 FAILED = 1
+REFUSED = 2
+"""As for flags that cannot be: the server does not want this worker as it is, and no restart mends that."""
+_NOT_AS_IT_IS = (401, 403, 404)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +54,9 @@ class Settings:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a worker; the exit code: 0, 1 failed, 2 usage, 130 and 143 stopped by a second signal."""
+    """Run a worker; the exit code: 0, 1 failed, 2 usage or refused (its token, its namespace), 130 and 143 stopped by a
+    second signal.
+    """
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="lakeshore worker: %(message)s")
     settings = read_settings(argv)
     again = _Again.at_start(once=settings.once)
@@ -155,7 +160,8 @@ def _run(worker: Worker, received: list[int], again: _Again) -> int:
         say(f"lakeshore worker: {error}")
         again.replace(FAILED)
     except DispatchError as error:
-        return _failed(f"lakeshore worker: {error}")
+        say(f"lakeshore worker: {error}")
+        return REFUSED if getattr(error, "status", None) in _NOT_AS_IT_IS else FAILED
     return 128 + received[1] if len(received) > 1 else 0
 
 
