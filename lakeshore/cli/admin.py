@@ -19,6 +19,7 @@ from lakeshore.client.errors import ApiError
 from .auth import getpass_user, label_for
 from .exits import ExitCode
 from .groups import Group
+from .named import Named
 from .output import age, plain, print_json, print_table, say
 from .server import connect_admin, namespace_option, url_option
 
@@ -100,7 +101,7 @@ def list_tokens(ctx: click.Context, as_json: bool, namespace: str | None, url: s
 
 
 @tokens.command()
-@click.argument("id_", metavar="<token-id>")
+@click.argument("id_", metavar="<token-id>", type=Named("tokens"))
 @json_option
 @namespace_option
 @url_option
@@ -167,7 +168,7 @@ def list_namespaces(ctx: click.Context, as_json: bool, url: str | None) -> None:
 
 
 @namespace.command()
-@click.argument("name", metavar="<name>")
+@click.argument("name", metavar="<name>", type=Named("namespaces"))
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @json_option
 @url_option

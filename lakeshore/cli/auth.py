@@ -36,11 +36,12 @@ from lakeshore.net.target import parse_target
 from lakeshore.wire.errors import NameError_
 from lakeshore.wire.names import check_label, check_namespace
 
+from .choice import Choice
 from .exits import ExitCode
 from .failures import Failure
 from .groups import Group
 from .output import plain, print_json, say
-from .server import Choice, client_of
+from .server import client_of
 
 DEFAULT_SERVER = "http://localhost:8080"
 NO_LOGIN = "No saved auth."

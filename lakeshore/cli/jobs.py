@@ -19,6 +19,7 @@ from lakeshore.wire.names import check_queue
 from .exits import ExitCode
 from .failures import Failure
 from .groups import Group
+from .named import Named
 from .numbers import Age, Whole
 from .output import age, duration, local_time, moment, plain, print_json, print_table, say
 from .server import connect, server_options
@@ -38,8 +39,8 @@ def jobs() -> None:
 
 @jobs.command("list")
 @click.option("--state", "states", multiple=True, type=click.Choice(STATES), help="Only these; repeatable.")
-@click.option("--worker", metavar="<id>", help="Only what this worker claimed.")
-@click.option("--queue", metavar="<name>", help="Only this queue.")
+@click.option("--worker", type=Named("daemons"), metavar="<id>", help="Only what this worker claimed.")
+@click.option("--queue", type=Named("queues"), metavar="<name>", help="Only this queue.")
 @click.option("--limit", type=Whole(1, 200), default=50, show_default=True, metavar="<n>")
 @click.option("--offset", type=Whole(min=0), default=0, show_default=True, metavar="<n>")
 @json_option
@@ -95,7 +96,7 @@ def list_(
 
 
 @jobs.command()
-@click.argument("id_", metavar="<id>")
+@click.argument("id_", metavar="<id>", type=Named("invocations"))
 @json_option
 @server_options
 @click.pass_context
@@ -112,7 +113,7 @@ def show(
 
 
 @jobs.command()
-@click.argument("id_", metavar="<id>")
+@click.argument("id_", metavar="<id>", type=Named("invocations"))
 @json_option
 @server_options
 @click.pass_context
@@ -136,7 +137,7 @@ def kill(
 
 
 @jobs.command()
-@click.argument("ids", metavar="<id>…", nargs=-1, required=True)
+@click.argument("ids", metavar="<id>…", type=Named("invocations"), nargs=-1, required=True)
 @json_option
 @server_options
 @click.pass_context
@@ -165,7 +166,7 @@ def retry(
 
 
 @jobs.command("bulk-cancel")
-@click.option("--queue", metavar="<name>", help="Only this queue.")
+@click.option("--queue", type=Named("queues"), metavar="<name>", help="Only this queue.")
 @json_option
 @server_options
 @click.pass_context
@@ -188,7 +189,7 @@ def bulk_cancel(
     "--older-than", type=Age(), default="7d", show_default=True, metavar="<age>", help="Since they ended: 12h, 30d, …"
 )
 @click.option("--state", "states", multiple=True, type=click.Choice(ENDS), help="Only these; repeatable.")
-@click.option("--queue", metavar="<name>", help="Only this queue.")
+@click.option("--queue", type=Named("queues"), metavar="<name>", help="Only this queue.")
 @click.option("--dry-run", is_flag=True, help="Count them, and delete nothing.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @json_option

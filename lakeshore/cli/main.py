@@ -43,6 +43,10 @@ def _run(arguments: list[str]) -> int:
 
         sys.stdout.write(f"lakeshore {__version__}\n")
         return _OK
+    if arguments[:2] == ["completion", "__suggest"]:
+        from .completing.suggest import main as suggest  # wall: a Tab waits for it
+
+        return suggest(arguments[2:])
     from .program import run  # wall: click costs more than all the rest
 
     return run(arguments)

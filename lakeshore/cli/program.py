@@ -14,6 +14,7 @@ from lakeshore.net.errors import NetError
 from .exits import ExitCode
 from .failures import Failure
 from .groups import Program
+from .named import Named
 
 
 def _version(ctx: click.Context, _param: click.Parameter, wanted: bool) -> None:
@@ -25,7 +26,9 @@ def _version(ctx: click.Context, _param: click.Parameter, wanted: bool) -> None:
 
 
 @click.group("lakeshore", cls=Program, context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("--namespace", metavar="<slug>", help="The namespace to work in (LAKESHORE_NAMESPACE).")
+@click.option(
+    "--namespace", type=Named("namespaces"), metavar="<slug>", help="The namespace to work in (LAKESHORE_NAMESPACE)."
+)
 @click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_version)
 @click.pass_context
 def program(ctx: click.Context, namespace: str | None) -> None:

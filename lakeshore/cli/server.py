@@ -1,137 +1,27 @@
-"""Which control plane a command talks to, in which namespace, with which token.
-
-    url        --url, LAKESHORE_URL, the saved login's server; else exit 2
-    token      --token; LAKESHORE_ANON=1: none; LAKESHORE_CLIENT_TOKEN or LAKESHORE_TOKEN; the saved login's; else none
-    namespace  --namespace, LAKESHORE_NAMESPACE, the saved login's; else `default`
-
-    admin      LAKESHORE_ADMIN_TOKEN; on the machine that serves, the state directory's admin.token; else exit 1. The
-               URL may then be that of the server that runs here
-
-Rule: a token is never sent to another server than its own. A saved one goes to the saved server only; one in the
-environment belongs to the LAKESHORE_URL beside it, so it is held back from a different --url; the state directory's
-goes to the server that runs from that directory. A saved login that cannot be used is an error where nothing else
-names a server, and else only said. `--namespace` before the command and after it are the same, the later wins.
-Reference: cli.md, "Server resolution"; cli/examples/auth.md.
-"""
+"""The flags that name a control plane, and a client of the one that they name (`choice`)."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import click
 
 from lakeshore.client.api import ApiClient
-from lakeshore.config.auth import SavedLogin, read_saved_login, same_server
-from lakeshore.config.errors import ConfigError
-from lakeshore.net.target import parse_target
 
+from .choice import Choice, choose, choose_admin
 from .exits import ExitCode
 from .failures import Failure
-from .output import say
+from .named import Named
 
-UNCONFIGURED = "server not configured — run `lakeshore auth login --server <url>` or set LAKESHORE_URL"
-NO_ADMIN = "LAKESHORE_ADMIN_TOKEN is required for admin commands."
 F = TypeVar("F", bound=Callable[..., Any])
 url_option = click.option("--url", metavar="<url>", help="Control plane (LAKESHORE_URL).")
 namespace_option = click.option(
-    "--namespace", metavar="<slug>", help="Namespace (LAKESHORE_NAMESPACE, default `default`)."
+    "--namespace",
+    type=Named("namespaces"),
+    metavar="<slug>",
+    help="Namespace (LAKESHORE_NAMESPACE, default `default`).",
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
-    """A server to talk to. The token is not part of its text."""
-
-    url: str
-    namespace: str
-    token: str | None
-
-    def __repr__(self) -> str:
-        return f"Choice(url={self.url!r}, namespace={self.namespace!r})"
-
-
-def choose(
-    *,
-    url: str | None = None,
-    namespace: str | None = None,
-    token: str | None = None,
-    environ: Mapping[str, str] = os.environ,
-) -> Choice:
-    """Apply the rules above to the flags and the environment. Failure (exit 2) when nothing names a server."""
-    named = environ.get("LAKESHORE_URL") or None
-    saved, trouble = _saved(environ)
-    chosen = url or named or (saved.server if saved is not None else None)
-    if chosen is None:
-        raise trouble or _unconfigured()
-    ours = saved if saved is not None and saved.is_for(chosen) else None
-    if token is None and environ.get("LAKESHORE_ANON") != "1":
-        if named is None or same_server(named, chosen):
-            token = environ.get("LAKESHORE_CLIENT_TOKEN") or environ.get("LAKESHORE_TOKEN") or None
-        if token is None and ours is not None:
-            token = ours.token_for(chosen)
-        if token is None and trouble is not None:
-            say(f"note: going on without the saved login: {trouble}")
-    return Choice(url=chosen, namespace=_namespace(namespace, ours, environ), token=token)
-
-
-def choose_admin(
-    *, url: str | None = None, namespace: str | None = None, environ: Mapping[str, str] = os.environ
-) -> Choice:
-    """The same for what needs the admin token. Failure (exit 1) when there is none for the chosen server."""
-    from lakeshore.server.state import local_server  # wall: only an operator needs it
-
-    named = environ.get("LAKESHORE_URL") or None
-    saved, trouble = _saved(environ)
-    here = local_server(None, environ)
-    chosen = url or named or (saved.server if saved is not None else None) or (here.url if here is not None else None)
-    token = environ.get("LAKESHORE_ADMIN_TOKEN", "").strip() or None
-    if token is not None and url and named and not same_server(named, url):
-        raise Failure(
-            f"LAKESHORE_ADMIN_TOKEN is not sent to {url}: it stands beside LAKESHORE_URL={named}",
-            hint="unset LAKESHORE_URL, or set it to the server that the token is for",
-        )
-    if token is None and here is not None and chosen is not None and _is_here(here.url, chosen):
-        token = here.admin_token
-    if token is None:
-        hint = "on the machine that serves, the state directory's admin.token is used; name it with LAKESHORE_STATE_DIR"
-        if here is not None:
-            hint = f"for the server that runs here, add --url {here.url}"
-        raise Failure(NO_ADMIN, hint=hint)
-    if chosen is None:
-        raise trouble or _unconfigured()
-    ours = saved if saved is not None and saved.is_for(chosen) else None
-    return Choice(url=chosen, namespace=_namespace(namespace, ours, environ), token=token)
-
-
-def _saved(environ: Mapping[str, str]) -> tuple[SavedLogin | None, ConfigError | None]:
-    """The saved login, or why it cannot be used."""
-    try:
-        return read_saved_login(environ), None
-    except ConfigError as error:
-        return None, error
-
-
-def _namespace(given: str | None, ours: SavedLogin | None, environ: Mapping[str, str]) -> str:
-    return given or environ.get("LAKESHORE_NAMESPACE") or (ours.namespace if ours is not None else "default")
-
-
-def _is_here(here: str, url: str) -> bool:
-    """Whether a URL leads to the server of this machine that listens at `here`; loopback has many names."""
-    if same_server(here, url):
-        return True
-    try:
-        one, other = parse_target(here), parse_target(url)
-    except ValueError:
-        return False
-    return one.is_loopback and other.is_loopback and (one.tls, one.port, "") == (other.tls, other.port, other.prefix)
-
-
-def _unconfigured() -> Failure:
-    hint = "where `lakeshore serve` runs: export LAKESHORE_URL=http://127.0.0.1:8080"
-    return Failure(UNCONFIGURED, hint=hint, code=ExitCode.USAGE)
 
 
 def server_options(command: F) -> F:

@@ -38,12 +38,12 @@ COMMANDS: dict[str, Entry] = {
     "admin": Entry("Tokens and namespaces, for the operator", "lakeshore.cli.admin", "admin"),
     "backup": Entry("Copy a server's state while it runs", "lakeshore.cli.backup", "backup"),
     "restore": Entry("Make a state directory of a backup", "lakeshore.cli.backup", "restore"),
+    "completion": Entry("Completion for bash, zsh and fish", "lakeshore.cli.completion", "completion"),
 }
 
 NOT_BUILT: dict[str, Entry] = {
     "aws": Entry("discovery of AWS resources", nearest=BY_HAND),
     "code": Entry("code archives", nearest="run the worker where your modules can be imported"),
-    "completion": Entry("shell completion", nearest="`lakeshore <command> --help` lists every option"),
     "compose": Entry("groups of daemons in lakeshore.yaml", nearest=BY_HAND),
     "config": Entry("the resolved .dreamrc", nearest="pass _run_config={...} to submit"),
     "daemon": Entry("daemons on remote hosts", nearest=BY_HAND),

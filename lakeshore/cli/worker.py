@@ -22,6 +22,7 @@ from lakeshore.net.target import parse_target
 from .exits import ExitCode
 from .failures import Failure
 from .groups import Group
+from .named import Named
 from .numbers import Seconds, Whole
 from .output import print_json, say
 from .supervisor import Supervisor
@@ -40,19 +41,36 @@ def _options(command: F) -> F:
     """The flags of both verbs."""
     for option in reversed(
         (
-            click.option("--queue", metavar="<name>", help="Queue to drain (LAKESHORE_QUEUE, default `default`)."),
-            click.option("--root", metavar="<dir>", help="Root of dls.run keys (LAKESHORE_ROOT, default here)."),
+            click.option(
+                "--queue",
+                type=Named("queues"),
+                metavar="<name>",
+                help="Queue to drain (LAKESHORE_QUEUE, default `default`).",
+            ),
+            click.option(
+                "--root",
+                type=click.Path(file_okay=False),
+                metavar="<dir>",
+                help="Root of dls.run keys (LAKESHORE_ROOT, default here).",
+            ),
             click.option(
                 "--url", metavar="<url>", help="Control plane (LAKESHORE_URL; unset: this machine's own queues)."
             ),
-            click.option("--namespace", metavar="<slug>", help="Namespace (LAKESHORE_NAMESPACE)."),
+            click.option(
+                "--namespace", type=Named("namespaces"), metavar="<slug>", help="Namespace (LAKESHORE_NAMESPACE)."
+            ),
             click.option("--token", metavar="<token>", help="Bearer token; better in LAKESHORE_CLIENT_TOKEN."),
             click.option(
                 "--runtime-policy",
                 type=click.Choice(("strict", "minor", "off")),
                 help="How equal Pythons must be (LAKESHORE_RUNTIME_POLICY).",
             ),
-            click.option("--python", metavar="<path>", help="Interpreter (LAKESHORE_PYTHON, default `python3`)."),
+            click.option(
+                "--python",
+                type=click.Path(),
+                metavar="<path>",
+                help="Interpreter (LAKESHORE_PYTHON, default `python3`).",
+            ),
             click.option("--module", metavar="<name>", default=MODULE, help=f"What it runs (default {MODULE})."),
             click.option(
                 "--env", "pairs", multiple=True, metavar="K=V", help="For the worker's environment; repeatable."

@@ -33,8 +33,16 @@ Query = Iterable[tuple[str, str | int | None]]
 class ApiClient:
     """A blocking client on one connection, for one thread at a time. ValueError for a malformed `url`."""
 
-    def __init__(self, url: str, *, namespace: str, token: str | None = None, timeout: float = 30.0) -> None:
-        self._connection = BlockingConnection(parse_target(url))
+    def __init__(
+        self,
+        url: str,
+        *,
+        namespace: str,
+        token: str | None = None,
+        timeout: float = 30.0,
+        connect_timeout: float = 10.0,
+    ) -> None:
+        self._connection = BlockingConnection(parse_target(url), connect_timeout=connect_timeout)
         self._timeout = timeout
         self._headers = [("accept", "application/json"), ("x-ls-namespace", namespace)]
         if token:

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from lakeshore.cli.choice import choose
 from lakeshore.cli.exits import ExitCode
 from lakeshore.cli.failures import Failure
-from lakeshore.cli.server import choose
 from lakeshore.config.auth import read_saved_login, same_server
 from lakeshore.config.errors import ConfigError
 

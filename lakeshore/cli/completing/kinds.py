@@ -1,0 +1,37 @@
+"""The kinds of names that a Tab may ask for: where each one comes from.
+
+A click parameter names its kind with `named.Named`. Read at every dynamic Tab: imports nothing.
+Reference: cli/completion.md, "Dynamic values".
+"""
+
+from __future__ import annotations
+
+MOST_INVOCATIONS = 50
+
+SERVED = {  # kind -> (route, the list in its answer, the name in a row)
+    "providers": ("/v1/namespaces/{ns}/providers", "providers", "name"),
+    "secrets": ("/v1/namespaces/{ns}/secrets", "secrets", "name"),
+    "modes": ("/v1/namespaces/{ns}/modes", "modes", "name"),
+    "tunnels": ("/v1/namespaces/{ns}/tunnels", "tunnels", "name"),
+    "mounts": ("/v1/namespaces/{ns}/mounts", "mounts", "name"),
+    "daemons": ("/v1/namespaces/{ns}/workers", "workers", "id"),
+    "invocations": (f"/v1/namespaces/{{ns}}/invocations?limit={MOST_INVOCATIONS}", "invocations", "id"),
+    "queues": ("/v1/producer/queues", "queues", "name"),
+    "namespaces": ("/v1/admin/namespaces", "namespaces", "name"),
+    "tokens": ("/v1/namespaces/{ns}/tokens", "tokens", "id"),
+    "schedules": ("/v1/namespaces/{ns}/schedules", "schedules", "name"),
+}
+BY_ADMIN = ("namespaces", "tokens")  # asked with the admin token, where there is one
+GONE = ("revokedAt", "deletedAt")  # a row with one of these is no candidate
+
+STATIC = {"job-states": ("queued", "running", "succeeded", "failed", "killed", "timeout")}
+
+LOCAL = {  # kind -> function of `local`
+    "ssh-aliases": "ssh_aliases",
+    "aws-profiles": "aws_profiles",
+    "gcloud-configs": "gcloud_configs",
+    "kube-contexts": "kube_contexts",
+    "docker-contexts": "docker_contexts",
+}
+
+KINDS = (*SERVED, *STATIC, *LOCAL)

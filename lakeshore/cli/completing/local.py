@@ -1,0 +1,103 @@
+"""Names in the configuration files of other programs: read where they lie, without starting anything.
+
+A file that is not there, or cannot be read, names nothing.
+Reference: cli/completion.md, "Dynamic values".
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator
+from glob import glob
+from pathlib import Path
+from typing import Any
+
+_INCLUDES = 16  # ssh's own limit of nesting
+_WORD = re.compile(r'"([^"]*)"|(\S+)')
+_SECTION = re.compile(r"\s*\[\s*(?:profile\s+)?(.+?)\s*\]")
+_OTHER_SECTIONS = ("sso-session ", "services ", "plugins", "preview")
+
+
+def ssh_aliases() -> list[str]:
+    """Every `Host` of ~/.ssh/config and of what it includes, without patterns, in the file's order."""
+    return list(dict.fromkeys(_hosts(Path("~/.ssh/config").expanduser(), _INCLUDES)))
+
+
+def _hosts(path: Path, deeper: int) -> Iterator[str]:
+    for line in _lines(path):
+        keyword, _, rest = line.strip().replace("=", " ", 1).partition(" ")
+        words = [quoted or bare for quoted, bare in _WORD.findall(rest)]
+        if keyword.lower() == "host":
+            yield from (word for word in words if not re.search(r"[*?!]", word))
+        elif keyword.lower() == "include" and deeper:
+            for word in words:
+                pattern = os.path.join(os.path.expanduser("~/.ssh"), os.path.expanduser(word))
+                for found in sorted(glob(pattern)):
+                    yield from _hosts(Path(found), deeper - 1)
+
+
+def aws_profiles() -> list[str]:
+    """The profiles of AWS's config and credentials files."""
+    places = (("AWS_CONFIG_FILE", "~/.aws/config"), ("AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials"))
+    sections = [
+        found[1]
+        for variable, usual in places
+        for line in _lines(Path(os.environ.get(variable) or usual).expanduser())
+        if (found := _SECTION.match(line))
+    ]
+    return list(dict.fromkeys(name for name in sections if not name.startswith(_OTHER_SECTIONS)))
+
+
+def gcloud_configs() -> list[str]:
+    """The configurations of gcloud: each is a file."""
+    base = Path(os.environ.get("CLOUDSDK_CONFIG") or "~/.config/gcloud").expanduser()
+    return sorted(path.name.removeprefix("config_") for path in base.glob("configurations/config_*"))
+
+
+def kube_contexts() -> list[str]:
+    """The contexts of every file in KUBECONFIG, else of ~/.kube/config."""
+    places = [place for place in os.environ.get("KUBECONFIG", "").split(os.pathsep) if place] or ["~/.kube/config"]
+    found = [name for place in places for name in _contexts("\n".join(_lines(Path(place).expanduser())))]
+    return list(dict.fromkeys(found))
+
+
+def _contexts(text: str) -> Iterator[str]:
+    if text.lstrip().startswith("{"):
+        parsed = _parsed(json.loads, text)
+    else:
+        # Only the part in question: certificates are long, and the YAML parser is slow.
+        part = re.search(r"^contexts:.*(?:\n(?:[ \t-].*|#.*)?)*", text, re.MULTILINE)
+        if part is None:
+            return
+        import yaml  # wall: only who has such a file pays for it
+
+        parsed = _parsed(yaml.safe_load, part[0])
+    for context in (parsed.get("contexts") if isinstance(parsed, dict) else None) or ():
+        if isinstance(context, dict) and isinstance(context.get("name"), str):
+            yield context["name"]
+
+
+def docker_contexts() -> list[str]:
+    """`default`, where docker is in use, and the contexts that were made."""
+    base = Path(os.environ.get("DOCKER_CONFIG") or "~/.docker").expanduser()
+    if not base.is_dir():
+        return []
+    made = [_parsed(json.loads, "\n".join(_lines(path))) for path in base.glob("contexts/meta/*/meta.json")]
+    names = {str(meta["Name"]) for meta in made if isinstance(meta, dict) and meta.get("Name")}
+    return ["default", *sorted(names - {"default"})]
+
+
+def _parsed(parse: Any, text: str) -> Any:
+    try:
+        return parse(text)
+    except Exception:  # noqa: BLE001  (another program's file; whatever is wrong with it is not ours to tell here)
+        return None
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text("utf-8", errors="replace").splitlines()
+    except OSError:
+        return []
