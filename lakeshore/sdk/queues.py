@@ -191,6 +191,7 @@ class Queue:
 
     @property
     def name(self) -> str:
+        """The queue's name."""
         return self._q.name
 
     @property

@@ -74,17 +74,18 @@ def _compare(step: Step, done: subprocess.CompletedProcess[str]) -> None:
         assert done.returncode == 0, f"exit code {done.returncode}{said}"
     else:
         last = (done.stderr.strip().splitlines() or [""])[-1]
-        assert done.returncode != 0 and _matches(step.fails, last), f"expected {step.fails!r} at the end{said}"
+        assert done.returncode != 0 and matches(step.fails, last), f"expected {step.fails!r} at the end{said}"
     _, mark, printed = done.stdout.partition(f"{_MARK}\n")
     assert mark, f"the block was not reached{said}"
     wanted, got = step.stdout.splitlines(), printed.splitlines()
     if step.unordered:
         wanted, got = sorted(wanted), sorted(got)
-    same = len(wanted) == len(got) and all(map(_matches, wanted, got))
+    same = len(wanted) == len(got) and all(map(matches, wanted, got))
     assert same, f"expected\n{step.stdout}{said}"
 
 
-def _matches(wanted: str, got: str) -> bool:
+def matches(wanted: str, got: str) -> bool:
+    """Whether a line is what was expected, <id>, <s> and <more> being holes."""
     pattern = re.escape(wanted)
     for hole, meaning in _HOLES.items():
         pattern = pattern.replace(re.escape(hole), meaning)
