@@ -10,6 +10,7 @@ import math
 from typing import Any
 
 from .contract import KINDS, Claimed, Wish
+from .delays import queues as queues_of
 from .statements import SQL
 from .transaction import Transaction, payload_of
 
@@ -52,12 +53,7 @@ def _is_by_age(tx: Transaction, wish: Wish) -> bool:
 def _names(tx: Transaction, wish: Wish) -> list[str]:
     names: dict[str, None] = {}
     for queue in wish.queues:
-        if queue.endswith("*"):
-            low = queue[:-1]
-            for (name,) in tx.all(SQL.queues_by_prefix, {"ns": wish.ns, "low": low, "high": low + "\U0010ffff"}):
-                names[name] = None
-        else:
-            names[queue] = None
+        names |= dict.fromkeys(queues_of(tx.all, wish.ns, queue))
     return list(names)
 
 

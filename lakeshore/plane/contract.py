@@ -29,6 +29,8 @@ from ..wire.values import value
 State = Literal["queued", "running", "succeeded", "failed", "killed", "timeout"]
 TERMINAL: frozenset[str] = frozenset({"succeeded", "failed", "killed", "timeout"})
 STATES: tuple[State, ...] = ("queued", "running", "succeeded", "failed", "killed", "timeout")
+DELAYED = "delayed"
+"""What the file says of a queued row whose instant has not come, so that nobody claims it. It is shown as `queued`."""
 KINDS: tuple[str, ...] = ("fifo", "priority", "filo", "boltzmann")
 
 INLINE_BYTES = 64 * 1024
@@ -124,7 +126,9 @@ Payload = bytes | BlobRef
 
 @value
 class Submission:
-    """One invocation to insert. `function`, `run_config`, `code` are msgpack maps the plane never opens."""
+    """One invocation to insert. `function`, `run_config`, `code` are msgpack maps the plane never opens. Nobody gets it
+    before the instant `due`; None, or one that has passed: at once.
+    """
 
     ns: str
     queue: str
@@ -140,12 +144,13 @@ class Submission:
     parent: str | None = None
     max_attempts: int = DEFAULT_MAX_ATTEMPTS
     retry_nonce: str | None = None
+    due: float | None = None
 
 
 @value
 class Submitted:
     """Where a submit ended up: `existing` when another submit holds its key, `again` when the row was there already,
-    by that one or by this very submit.
+    by that one or by this very submit. `due` while it waits for that instant.
     """
 
     id: str
@@ -153,6 +158,7 @@ class Submitted:
     existing: bool = False
     again: bool = False
     retried: bool = False
+    due: float | None = None
 
 
 @value

@@ -12,13 +12,14 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
-from .contract import STATES, TERMINAL
+from .contract import DELAYED, STATES, TERMINAL
 from .frames import Rows
 from .statements import SQL
 
 _ANY_SEQ = 2**63 - 1
 _MOST_LEVELS = 32
-"""Of priority, over all queues of one page. With more of them the queued rows are sorted instead."""
+"""Of priority, over all queues of one page, and so many queues with delayed rows. With more of them the queued rows are
+sorted instead."""
 
 
 def page(
@@ -33,12 +34,18 @@ def page(
     before: int | None = None,
 ) -> list[tuple[Any, ...]]:
     """The columns of `SQL.listed`, row by row."""
-    wanted = tuple(sorted(set(states) or STATES))
+    asked = set(states) or set(STATES)
+    wanted = tuple(sorted(asked | {DELAYED} if "queued" in asked else asked))
     levels: list[tuple[str, float]] | None = []
     if "queued" in wanted and worker is None:  # a queued row has no worker
         levels = _levels(rows, ns, queue)
+    waiting = _waiting(rows, ns, queue) if DELAYED in wanted and worker is None else []
     text = statement(
-        wanted, by_queue=queue is not None, by_worker=worker is not None, levels=-1 if levels is None else len(levels)
+        wanted,
+        by_queue=queue is not None,
+        by_worker=worker is not None,
+        levels=-1 if levels is None else len(levels),
+        waiting=-1 if waiting is None else len(waiting),
     )
     if text is None:
         return []
@@ -54,6 +61,7 @@ def page(
     }
     for k, (name, priority) in enumerate(levels or ()):
         values[f"queue_{k}"], values[f"priority_{k}"] = name, priority
+    values |= {f"waiting_{k}": name for k, name in enumerate(waiting or ())}
     return rows(text, values)
 
 
@@ -74,9 +82,17 @@ def _levels(rows: Rows, ns: str, queue: str | None) -> list[tuple[str, float]] |
     return found
 
 
+def _waiting(rows: Rows, ns: str, queue: str | None) -> list[str] | None:
+    """Every queue with delayed rows; None when there are too many."""
+    found = [name for (name,) in rows(SQL.queues_in_state, {"ns": ns, "state": DELAYED}) if queue in (None, name)]
+    return found if len(found) <= _MOST_LEVELS else None
+
+
 @functools.lru_cache(maxsize=1024)
-def statement(states: tuple[str, ...], *, by_queue: bool, by_worker: bool, levels: int) -> str | None:
-    """The statement of one combination of filters; None when no row can match. `levels=-1`: sort what is queued."""
+def statement(states: tuple[str, ...], *, by_queue: bool, by_worker: bool, levels: int, waiting: int = 0) -> str | None:
+    """The statement of one combination of filters; None when no row can match. `levels=-1`: sort what is queued;
+    `waiting=-1`: sort what is delayed.
+    """
     arms: list[str] = []
     if levels < 0:
         arms.append(SQL.list_queued_of_queue if by_queue else SQL.list_queued)
@@ -84,6 +100,9 @@ def statement(states: tuple[str, ...], *, by_queue: bool, by_worker: bool, level
         SQL.list_queued_at.replace(":queue", f":queue_{k}").replace(":priority", f":priority_{k}")
         for k in range(levels)
     ]
+    if waiting < 0:
+        arms.append(SQL.list_delayed)
+    arms += [SQL.list_delayed_of_queue.replace(":queue", f":waiting_{k}") for k in range(waiting)]
     if "running" in states:
         arms.append(SQL.list_running)
     ended = [state for state in states if state in TERMINAL]

@@ -9,3 +9,10 @@ CREATE INDEX invocation_ended_worker ON invocation (ns, worker) WHERE finished_a
 CREATE INDEX args_blob ON args (blob, size) WHERE blob IS NOT NULL;
 CREATE INDEX result_blob ON result (blob, size) WHERE blob IS NOT NULL;
 CREATE INDEX tombstone_purged ON tombstone (purged_at);
+
+-- to: 3
+-- Rows that wait for an instant. They have a state of their own, which no statement of an older program claims.
+ALTER TABLE invocation ADD COLUMN due REAL;
+CREATE INDEX invocation_due ON invocation (due) WHERE state = 'delayed';
+CREATE INDEX invocation_due_of_queue ON invocation (ns, queue, due) WHERE state = 'delayed';
+CREATE INDEX invocation_delayed ON invocation (ns, queue) WHERE state = 'delayed';

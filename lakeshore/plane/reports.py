@@ -12,7 +12,7 @@ from typing import Any
 import msgpack
 
 from ..wire.frames import end_frame, error_frame
-from .contract import FREE_LOSSES, TERMINAL, Cancelled, Loss, Report, Settled, UnknownInvocation
+from .contract import DELAYED, FREE_LOSSES, TERMINAL, Cancelled, Loss, Report, Settled, UnknownInvocation
 from .frames import Rows, put
 from .statements import SQL
 from .transaction import Transaction, payload_values
@@ -162,7 +162,7 @@ def cancel(tx: Transaction, ns: str, invocation_id: str, now: float, *, grace_s:
     row = read_row(tx, ns, invocation_id)
     if row is None:
         raise UnknownInvocation(f"no invocation {invocation_id} in namespace {ns!r}")
-    if row.state == "queued":
+    if row.state in ("queued", DELAYED):
         _kill_queued(tx, row, now)
         return Cancelled(id=invocation_id, state="killed", queue=row.queue, cancelled=True)
     if row.state in TERMINAL:
@@ -201,16 +201,20 @@ def cancel_queued(
 
     (id, queue) of each; fewer than `limit`: that was all.
     """
-    some = SQL.queued_until if queue is None else SQL.queued_of_queue_until
     killed: list[tuple[str, str]] = []
-    for seq, id_, name, last in tx.all(some, {"ns": ns, "queue": queue, "until": until, "limit": limit}):
+    values = {"ns": ns, "queue": queue, "until": until, "limit": limit}
+    found = tx.all(SQL.queued_until if queue is None else SQL.queued_of_queue_until, values)
+    if len(found) < limit:
+        some = SQL.delayed_until if queue is None else SQL.delayed_of_queue_until
+        found += tx.all(some, {**values, "limit": limit - len(found)})
+    for seq, id_, name, last, state in found:
         if last >= 0:
             row = read_row(tx, ns, id_)
             assert row is not None, "the row was read in this transaction"
             _kill_queued(tx, row, now)
         else:
             tx.change(SQL.kill_if_queued, {"seq": seq, "now": now, "error": CANCELLED, "last_frame": last})
-            tx.moved(ns, name, "queued", "killed")
+            tx.moved(ns, name, state, "killed")
         killed.append((id_, name))
     return killed
 
@@ -221,7 +225,7 @@ def _kill_queued(tx: Transaction, row: Row, now: float) -> None:
         last += 1
         put(tx, row.seq, row.claim, last, error_frame(last, "Cancelled", "cancelled on request"), final=True)
     tx.change(SQL.kill_if_queued, {"seq": row.seq, "now": now, "error": CANCELLED, "last_frame": last})
-    tx.moved(row.ns, row.queue, "queued", "killed")
+    tx.moved(row.ns, row.queue, row.state, "killed")
 
 
 def _end(

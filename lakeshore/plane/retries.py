@@ -26,7 +26,7 @@ def retry(
     row = tx.one(SQL.row_for_resubmit, {"id": invocation_id})
     if row is None or row[2] != ns:
         raise UnknownInvocation(f"no invocation {invocation_id} in namespace {ns!r}")
-    seq, _id, _ns, queue, _key, _hash, state, current, nonces = row
+    seq, _id, _ns, queue, _key, _hash, state, current, nonces, _due = row
     if knows(nonces, nonce):
         return str(queue)
     if state not in RETRYABLE:

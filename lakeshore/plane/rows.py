@@ -8,7 +8,7 @@ from typing import Any
 import msgpack
 
 from . import listing
-from .contract import TERMINAL, Ended
+from .contract import DELAYED, TERMINAL, Ended
 from .frames import Rows
 from .statements import SQL
 from .transaction import payload_of
@@ -16,13 +16,15 @@ from .transaction import payload_of
 _COLUMNS = (
     "seq", "id", "ns", "queue", "state", "priority", "key", "hash", "function", "run_config", "code", "prefix",
     "parent", "root", "max_attempts", "claim", "attempt", "started", "worker", "last_frame", "cancel_requested",
-    "error", "submitted_at", "claimed_at", "started_at", "finished_at",
+    "error", "submitted_at", "claimed_at", "started_at", "finished_at", "due",
 )  # fmt: skip
 _PACKED = ("function", "run_config", "code", "error")
 
 
 def get(rows: Rows, ns: str, invocation_id: str) -> dict[str, Any] | None:
-    """The whole row as a map, times in epoch seconds; None when this namespace has no such row."""
+    """The whole row as a map, times in epoch seconds; None when this namespace has no such row. `delayed` is whether
+    it waits for the instant `due`.
+    """
     found = rows(SQL.row, {"id": invocation_id, "ns": ns})
     return _as_map(found[0]) if found else None
 
@@ -53,7 +55,7 @@ def ended(rows: Rows, ns: str, invocation_id: str) -> Ended:
     if owner != ns:
         return Ended(id=invocation_id, state="unknown")
     if state not in TERMINAL:
-        return Ended(id=invocation_id, state="pending", row_state=state, attempt=attempt)
+        return Ended(id=invocation_id, state="pending", row_state=shown(state), attempt=attempt)
     return Ended(
         id=invocation_id,
         state=state,
@@ -64,8 +66,20 @@ def ended(rows: Rows, ns: str, invocation_id: str) -> Ended:
     )
 
 
+def shown(state: str) -> str:
+    """A row's state as the file has it, as everybody is told."""
+    return "queued" if state == DELAYED else state
+
+
 def count(rows: Rows, ns: str, queue: str, state: str) -> int:
-    """How many rows of a queue are in one state; kept in the same commit as the rows."""
+    """How many rows of a queue are in one state; kept in the same commit as the rows. Those that wait for an instant
+    are queued, too, and can be counted alone as `delayed`.
+    """
+    return claimable(rows, ns, queue, state) + (claimable(rows, ns, queue, DELAYED) if state == "queued" else 0)
+
+
+def claimable(rows: Rows, ns: str, queue: str, state: str = "queued") -> int:
+    """How many rows of a queue may be claimed now."""
     found = rows(SQL.count, {"ns": ns, "queue": queue, "state": state})
     return int(found[0][0]) if found else 0
 
@@ -86,4 +100,5 @@ def _as_map(row: tuple[Any, ...]) -> dict[str, Any]:
     record = dict(zip(_COLUMNS, row, strict=True))
     for name in _PACKED:
         record[name] = msgpack.unpackb(record[name], strict_map_key=False) if record[name] else None
+    record["delayed"], record["state"] = record["state"] == DELAYED, shown(record["state"])
     return record

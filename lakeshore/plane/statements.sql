@@ -34,11 +34,15 @@ CREATE TABLE invocation (
   submitted_at     REAL    NOT NULL,
   claimed_at       REAL,
   started_at       REAL,
-  finished_at      REAL
+  finished_at      REAL,
+  due              REAL
 );
 CREATE UNIQUE INDEX invocation_id ON invocation (id);
 CREATE UNIQUE INDEX invocation_key ON invocation (ns, queue, key) WHERE key IS NOT NULL;
 CREATE INDEX invocation_queued ON invocation (ns, queue, priority DESC, seq) WHERE state = 'queued';
+CREATE INDEX invocation_due ON invocation (due) WHERE state = 'delayed';
+CREATE INDEX invocation_due_of_queue ON invocation (ns, queue, due) WHERE state = 'delayed';
+CREATE INDEX invocation_delayed ON invocation (ns, queue) WHERE state = 'delayed';
 CREATE INDEX invocation_running ON invocation (ns, worker, session) WHERE state = 'running';
 CREATE INDEX invocation_finished ON invocation (finished_at) WHERE finished_at IS NOT NULL;
 CREATE INDEX invocation_ended ON invocation (ns, state) WHERE finished_at IS NOT NULL;
@@ -74,10 +78,10 @@ CREATE INDEX tombstone_purged ON tombstone (purged_at);
 
 -- name: submit
 INSERT INTO invocation (id, ns, queue, state, priority, key, hash, function, run_config, code, prefix, parent, root,
-                        max_attempts, retry_nonce, submitted_at)
-VALUES (:id, :ns, :queue, 'queued', :priority, :key, :hash, :function, :run_config, :code, :prefix, :parent,
+                        max_attempts, retry_nonce, submitted_at, due)
+VALUES (:id, :ns, :queue, :state, :priority, :key, :hash, :function, :run_config, :code, :prefix, :parent,
         COALESCE((SELECT root FROM invocation WHERE id = :parent AND ns = :ns), :parent, :id), :max_attempts,
-        :retry_nonce, :now)
+        :retry_nonce, :now, :due)
 ON CONFLICT DO NOTHING
 RETURNING seq
 
@@ -111,10 +115,10 @@ ON CONFLICT DO NOTHING
 SELECT seq FROM invocation WHERE seq > :seq
 
 -- name: row_for_resubmit
-SELECT seq, id, ns, queue, key, hash, state, claim, retry_nonce FROM invocation WHERE id = :id
+SELECT seq, id, ns, queue, key, hash, state, claim, retry_nonce, due FROM invocation WHERE id = :id
 
 -- name: row_by_key
-SELECT seq, id, ns, queue, key, hash, state, claim, retry_nonce FROM invocation
+SELECT seq, id, ns, queue, key, hash, state, claim, retry_nonce, due FROM invocation
 WHERE ns = :ns AND queue = :queue AND key = :key
 
 -- name: tombstone
@@ -171,6 +175,26 @@ WHERE seq IN (SELECT seq FROM invocation
 RETURNING priority, seq, id, ns, queue, claim, attempt, started, last_frame, function, run_config, prefix, parent, root,
           (SELECT data FROM args WHERE args.seq = invocation.seq)
 
+-- name: next_due
+SELECT due FROM invocation INDEXED BY invocation_due WHERE state = 'delayed' AND due > 0 ORDER BY due LIMIT 1
+
+-- name: next_due_of_queue
+SELECT due FROM invocation INDEXED BY invocation_due_of_queue
+WHERE ns = :ns AND queue = :queue AND state = 'delayed' ORDER BY due LIMIT 1
+
+-- name: promote_due
+UPDATE invocation SET state = 'queued'
+WHERE state = 'delayed' AND seq IN (SELECT seq FROM invocation INDEXED BY invocation_due
+                                    WHERE state = 'delayed' AND due <= :now ORDER BY due LIMIT :limit)
+RETURNING ns, queue
+
+-- name: promote_due_of_queue
+UPDATE invocation SET state = 'queued'
+WHERE state = 'delayed' AND seq IN (SELECT seq FROM invocation INDEXED BY invocation_due_of_queue
+                                    WHERE ns = :ns AND queue = :queue AND state = 'delayed' AND due <= :now
+                                    ORDER BY due LIMIT :limit)
+RETURNING ns, queue
+
 -- name: claim_if_queued
 UPDATE invocation
 SET state = 'running', claim = claim + 1, worker = :worker, session = :session, claim_n = :n, claimed_at = :now,
@@ -215,17 +239,25 @@ WHERE seq = :seq AND state = 'running' AND claim = :claim
 
 -- name: kill_if_queued
 UPDATE invocation SET state = 'killed', finished_at = :now, error = :error, last_frame = :last_frame
-WHERE seq = :seq AND state = 'queued'
+WHERE seq = :seq AND state IN ('queued', 'delayed')
 
 -- name: newest_seq
 SELECT MAX(seq) FROM invocation
 
+-- name: delayed_until
+SELECT seq, id, queue, last_frame, state FROM invocation INDEXED BY invocation_delayed
+WHERE ns = :ns AND state = 'delayed' AND seq <= :until LIMIT :limit
+
+-- name: delayed_of_queue_until
+SELECT seq, id, queue, last_frame, state FROM invocation INDEXED BY invocation_delayed
+WHERE ns = :ns AND queue = :queue AND state = 'delayed' AND seq <= :until LIMIT :limit
+
 -- name: queued_until
-SELECT seq, id, queue, last_frame FROM invocation INDEXED BY invocation_queued
+SELECT seq, id, queue, last_frame, state FROM invocation INDEXED BY invocation_queued
 WHERE ns = :ns AND state = 'queued' AND seq <= :until LIMIT :limit
 
 -- name: queued_of_queue_until
-SELECT seq, id, queue, last_frame FROM invocation INDEXED BY invocation_queued
+SELECT seq, id, queue, last_frame, state FROM invocation INDEXED BY invocation_queued
 WHERE ns = :ns AND queue = :queue AND state = 'queued' AND seq <= :until LIMIT :limit
 
 -- name: request_cancel_if_running
@@ -314,7 +346,7 @@ SELECT channel, last FROM topic WHERE ns = :ns AND queue = :queue AND name = :na
 -- name: row
 SELECT seq, id, ns, queue, state, priority, key, hash, function, run_config, code, prefix, parent, root, max_attempts,
        claim, attempt, started, worker, last_frame, cancel_requested, error, submitted_at, claimed_at, started_at,
-       finished_at
+       finished_at, due
 FROM invocation WHERE id = :id AND ns = :ns
 
 -- name: channel_of
@@ -330,7 +362,7 @@ SELECT id, finished_at FROM invocation WHERE finished_at IS NOT NULL AND finishe
 -- name: listed
 SELECT seq, id, ns, queue, state, priority, key, hash, function, run_config, code, prefix, parent, root, max_attempts,
        claim, attempt, started, worker, last_frame, cancel_requested, error, submitted_at, claimed_at, started_at,
-       finished_at
+       finished_at, due
 FROM invocation
 
 -- name: list_queued
@@ -346,6 +378,13 @@ WHERE ns = :ns AND state = 'queued' AND queue = :queue AND priority = :priority 
 
 -- name: queues_in_state
 SELECT queue FROM tally WHERE ns = :ns AND state = :state AND n > 0
+
+-- name: list_delayed
+SELECT seq FROM invocation INDEXED BY invocation_delayed WHERE ns = :ns AND state = 'delayed' AND seq < :before
+
+-- name: list_delayed_of_queue
+SELECT seq FROM invocation INDEXED BY invocation_delayed
+WHERE ns = :ns AND state = 'delayed' AND queue = :queue AND seq < :before
 
 -- name: list_running
 SELECT seq FROM invocation INDEXED BY invocation_running

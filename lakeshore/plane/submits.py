@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from .contract import (
+    DELAYED,
     BlobRef,
     Conflict,
     Payload,
@@ -47,8 +48,10 @@ def submit(tx: Transaction, item: Submission, now: float) -> Submitted:
 
     Raises Conflict, Purged, QueueNotActive, QueueFull.
     """
-    # Nearly every submit is a new id on a known, unlimited queue: one statement finds that out and inserts.
     values = _values(item, now)
+    if item.due is not None and item.due > now:
+        return _submit_with_care(tx, item, values, now)
+    # Nearly every submit is a new id on a known, unlimited queue: one statement finds that out and inserts.
     inserted = tx.one(SQL.submit_if_plain, values)
     if inserted is None:
         return _submit_with_care(tx, item, values, now)
@@ -57,7 +60,11 @@ def submit(tx: Transaction, item: Submission, now: float) -> Submitted:
 
 def submit_many(tx: Transaction, items: Sequence[Submission], now: float) -> list[Submitted | Refused]:
     """A batch: what `submit` answers or raises for each, in order. One refused never touches the rest (K-18)."""
-    if len(items) < _WORTH_A_BATCH or len({item.id for item in items}) < len(items):
+    if (
+        len(items) < _WORTH_A_BATCH
+        or len({item.id for item in items}) < len(items)
+        or any(item.due is not None for item in items)
+    ):
         return [_submitted_or_refused(tx, item, now) for item in items]
     for ns, queue in {(item.ns, item.queue) for item in items}:
         tx.change(SQL.ensure_queue, {"ns": ns, "name": queue, "now": now})
@@ -99,10 +106,10 @@ def _values(item: Submission, now: float) -> dict[str, Any]:
     }
 
 
-def _stored(tx: Transaction, item: Submission, seq: int) -> Submitted:
+def _stored(tx: Transaction, item: Submission, seq: int, state: str = "queued") -> Submitted:
     tx.change(SQL.put_args, payload_values(seq, item.args))
-    tx.moved(item.ns, item.queue, None, "queued")
-    return Submitted(id=item.id, queue=item.queue)
+    tx.moved(item.ns, item.queue, None, state)
+    return Submitted(id=item.id, queue=item.queue, due=item.due if state == DELAYED else None)
 
 
 def _submitted_or_refused(tx: Transaction, item: Submission, now: float) -> Submitted | Refused:
@@ -117,9 +124,10 @@ def _submit_with_care(tx: Transaction, item: Submission, values: dict[str, Any],
     if known is not None:
         return known
     _admit(tx, item, now)
-    inserted = tx.one(SQL.submit, values)
+    state = DELAYED if item.due is not None and item.due > now else "queued"
+    inserted = tx.one(SQL.submit, {**values, "state": state, "due": item.due})
     assert inserted is not None, "no other row had the id or the key in this transaction"
-    return _stored(tx, item, inserted[0])
+    return _stored(tx, item, inserted[0], state)
 
 
 def _known(tx: Transaction, item: Submission, now: float) -> Submitted | None:
@@ -140,7 +148,7 @@ def _known(tx: Transaction, item: Submission, now: float) -> Submitted | None:
 
 
 def _again(tx: Transaction, item: Submission, row: tuple[Any, ...], now: float, *, by_key: bool) -> Submitted:
-    seq, id_, ns, queue, _key, hash_, state, claim, nonces = row
+    seq, id_, ns, queue, _key, hash_, state, claim, nonces, due = row
     if not by_key and (ns != item.ns or hash_ != item.hash):
         raise Conflict(f"invocation id {item.id} is taken by another submit; submit with a fresh id")
     retried = False
@@ -148,7 +156,8 @@ def _again(tx: Transaction, item: Submission, row: tuple[Any, ...], now: float, 
     if nonce is not None and state in RETRYABLE and not knows(nonces, nonce):
         retry_row(tx, seq=seq, ns=ns, queue=queue, state=state, claim=claim, nonces=nonces, nonce=nonce)
         retried = True
-    return Submitted(id=id_, queue=queue, existing=by_key or id_ != item.id, again=True, retried=retried)
+    waits = due if state == DELAYED else None
+    return Submitted(id=id_, queue=queue, existing=by_key or id_ != item.id, again=True, retried=retried, due=waits)
 
 
 def _admit(tx: Transaction, item: Submission, now: float) -> None:
@@ -159,5 +168,7 @@ def _admit(tx: Transaction, item: Submission, now: float) -> None:
     _kind, _temperature, state, max_depth = queue
     if state in ("draining", "archived"):
         raise QueueNotActive(item.queue, state)
-    if max_depth is not None and tx.counted(item.ns, item.queue, "queued") >= max_depth:
+    if max_depth is None:
+        return
+    if tx.counted(item.ns, item.queue, "queued") + tx.counted(item.ns, item.queue, DELAYED) >= max_depth:
         raise QueueFull(item.queue, max_depth)

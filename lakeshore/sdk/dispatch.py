@@ -11,13 +11,13 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 import msgpack
 
-from ..plane import claims, frames, locks, reports, retries, rows, submits
+from ..plane import claims, delays, frames, locks, reports, retries, rows, submits
 from ..plane.contract import TERMINAL, Loss, PlaneError, Report, Settled, Submission, Wish
 from ..plane.contract import Claimed as Taken
 from ..plane.database import Durability
@@ -72,11 +72,13 @@ class Dispatch:
         parent: str | None = None,
         run_config: dict[str, Any] | None = None,
         retry_failed: str | None = None,
+        delay: float | None = None,
+        due: float | None = None,
     ) -> str:
         """Put one invocation on a queue, durably; the id that holds it (an earlier one when `key` was used before).
 
-        `run_config` may carry `max_attempts` and `timeout_s`. Raises DispatchError: the id is taken, or the queue is
-        not active.
+        `run_config` may carry `max_attempts` and `timeout_s`. Nobody gets it for `delay` seconds, or before the instant
+        `due` (epoch seconds). Raises DispatchError: the id is taken, or the queue is not active.
         """
         config = {**(run_config or {}), "queue": queue, "priority": float(priority), "key": key}
         packed = msgpack.packb(config)
@@ -94,6 +96,7 @@ class Dispatch:
             parent=parent,
             max_attempts=int(config.get("max_attempts") or 3),
             retry_nonce=retry_failed,
+            due=due if delay is None else time.time() + delay,
         )
         done = self._write(lambda tx: submits.submit(tx, item, time.time()))
         self._ring_work(done.queue)
@@ -175,6 +178,7 @@ class Dispatch:
                 self._bury_the_dead()
         elif not self._has_work(queue):
             return []
+        promotes = state.time_to_promote()
         wish = Wish(
             ns=self.ns,
             queues=(queue,),
@@ -187,12 +191,16 @@ class Dispatch:
             start=capacity == 1,
         )
 
-        def verb(tx: Transaction) -> tuple[list[Settled], Sequence[Taken]]:
+        def verb(tx: Transaction) -> tuple[list[Settled], Sequence[Taken], Collection[tuple[str, str]]]:
             now = time.time()
-            return [reports.settle(tx, report, now) for report in ended], claims.claim(tx, wish, now)
+            settled = [reports.settle(tx, report, now) for report in ended]
+            promoted = delays.promote(tx, now, ns=self.ns, queue=queue) if promotes else ()
+            return settled, claims.claim(tx, wish, now), promoted
 
-        settled, taken = self._write(verb)
+        settled, taken, promoted = self._write(verb)
         self._told(ended, settled)
+        for _ns, name in promoted:
+            self._ring_work(name)
         found: list[Claimed] = []
         unread: list[Report] = []
         for claim in taken:
@@ -241,8 +249,8 @@ class Dispatch:
     def wait_for_work(self, queue: str, timeout_s: float) -> None:
         """Sleep until `queue` may have work, or for `timeout_s`."""
         with self._state().bells.listen(f"work/{self.ns}/{'*' if queue.endswith('*') else queue}") as bell:
-            if self.count(queue) == 0 or queue.endswith("*"):
-                bell.wait(timeout_s)
+            if rows.claimable(self._rows, self.ns, queue) == 0 or queue.endswith("*"):
+                bell.wait(min(timeout_s, self._state().due_in_s(self.ns, queue)))
 
     def ack(
         self,
@@ -512,13 +520,14 @@ class Dispatch:
         """Whether a claim is worth a commit. Before saying no, what dead processes held goes back."""
         if queue.endswith("*"):
             self._bury_the_dead()
+            self._state().due_in_s(self.ns, queue)
             return True
         values = {"ns": self.ns, "queue": queue, "limit": 1}
         if self._state().time_to_bury() or not self._rows(SQL.next_oldest, values):
             self._bury_the_dead()
         else:
             return True
-        return bool(self._rows(SQL.next_oldest, values))
+        return bool(self._rows(SQL.next_oldest, values)) or self._state().due_in_s(self.ns, queue) <= 0
 
     def _bury_the_dead(self) -> None:
         state = self._state()

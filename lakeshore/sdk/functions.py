@@ -116,7 +116,8 @@ class UDF(Generic[P, R]):
         higher first), `_dispatch` (the plane), `_queue` (a queue's name, over the binding), `_run_config` (dict:
         timeout_s, max_attempts, ...), `_mode` (a mode of .dreamrc, under `_run_config`), `_parent` (an invocation
         id; default: the invocation whose body is running), `_retry_failed` (queue a failed, killed or timed-out row
-        of the same key again), `_timeout` (seconds that `remote` waits, default 30; nothing here waits).
+        of the same key again), `_timeout` (seconds that `remote` waits, default 30; nothing here waits), `_delay`
+        (seconds or a timedelta: nobody gets the call before) or `_at` (a datetime with a time zone; the same).
 
         Raises TypeError without a queue, for arguments that the function does not take and for a misspelt option;
         TransportError when the function cannot travel; DispatchError when the plane refuses.
@@ -130,8 +131,8 @@ class UDF(Generic[P, R]):
         in `submit`.
 
         A generator's value is the list of its yields, or the concatenated manifest of a key stream.
-        Raises Timeout after `_timeout` seconds (30 by default; the invocation goes on) and InvocationFailed when the
-        body failed.
+        Raises Timeout after `_timeout` seconds (30 by default, and a `_delay` on top; the invocation goes on) and
+        InvocationFailed when the body failed.
         """
         from lakeshore.sdk.submit import remote, remote_async  # the wall: the remote half
 

@@ -53,6 +53,8 @@ class AsyncHttp:
         parent: str | None = None,
         run_config: Mapping[str, Any] | None = None,
         retry_failed: str | None = None,
+        delay: float | None = None,
+        due: float | None = None,
     ) -> str:
         """As `HttpDispatch.submit`."""
         refused = http_wire.too_large(len(envelope), "the call's arguments")
@@ -71,8 +73,15 @@ class AsyncHttp:
             parent=parent,
             run_config=run_config,
             retry_failed=retry_failed,
+            delay=delay,
+            due=due,
         )
-        return await self._loop().submit(item)
+        if not http_wire.waits(item):
+            return await self._loop().submit(item)
+        try:
+            return await self._loop().submit_alone(item)
+        except DispatchError as exc:
+            raise http_wire.too_old(exc) from exc
 
     async def result(self, inv_id: str, *, timeout: float | None) -> bytes:  # noqa: ASYNC109  # documented
         """As `HttpDispatch.result`."""
@@ -268,6 +277,14 @@ class _Loop:
             raise
         if int(answer.get("status", 200)) != 200:
             http_wire.refuse(int(answer["status"]), answer, "submitting")
+        return self._submitted(item, answer)
+
+    async def submit_alone(self, item: dict[str, Any]) -> str:
+        """One that is for later, without company."""
+        body = {**item, "watch": self._book.session}
+        return self._submitted(item, await self._verbs.call("POST", http_wire.DELAYED, body, "submitting"))
+
+    def _submitted(self, item: Mapping[str, Any], answer: Mapping[str, Any]) -> str:
         sent = str(answer["invocation_id"])
         self._book.submitted(sent, again="retry_failed" in item)
         return sent

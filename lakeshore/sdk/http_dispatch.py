@@ -83,6 +83,8 @@ class HttpDispatch:
         parent: str | None = None,
         run_config: Mapping[str, Any] | None = None,
         retry_failed: str | None = None,
+        delay: float | None = None,
+        due: float | None = None,
     ) -> str:
         """As `Dispatch.submit`. Payloads over 256 KiB travel beside the call; over 100 MiB nothing is sent."""
         state = self._state()
@@ -95,6 +97,8 @@ class HttpDispatch:
             parent=parent,
             run_config=run_config,
             retry_failed=retry_failed,
+            delay=delay,
+            due=due,
         )
         return state.submit(item)
 
@@ -105,7 +109,8 @@ class HttpDispatch:
         item = http_wire.submit_item(queue, args, id=id, **options)
         deadline = _after(timeout)
         wait_s = LONG_POLL_S if timeout is None else min(timeout, LONG_POLL_S)
-        if wait_s > 0 and "retry_failed" not in item and state.alone.acquire(blocking=False):
+        alone = "retry_failed" not in item and not http_wire.waits(item)
+        if wait_s > 0 and alone and state.alone.acquire(blocking=False):
             try:
                 answer = self.client.once("POST", http_wire.SUBMIT, {**item, "wait_s": wait_s}, "submitting", wait_s)
             except NetError:
@@ -406,6 +411,7 @@ class _Open:
         self.pid = os.getpid()
         self.watcher = Watcher(client.ask)
         self.submitter = Submitter(lambda body: client.call("POST", http_wire.SUBMIT, body, "submitting"), self.watcher)
+        self.later = Submitter(lambda body: client.call("POST", http_wire.DELAYED, body, "submitting"), self.watcher)
         self.alone = threading.Lock()
         """Held by the one thread whose submit waits for its result."""
         self.guard = Guard(client.url, client.token, client.namespace)
@@ -415,7 +421,13 @@ class _Open:
 
     def submit(self, item: dict[str, Any]) -> str:
         """The id of a submit that is on the server's disk."""
-        sent = str(self.submitter.submit(item)["invocation_id"])
+        if http_wire.waits(item):
+            try:
+                sent = str(self.later.submit(item)["invocation_id"])
+            except DispatchError as exc:
+                raise http_wire.too_old(exc) from exc
+        else:
+            sent = str(self.submitter.submit(item)["invocation_id"])
         self.watcher.submitted(sent, again="retry_failed" in item)
         return sent
 

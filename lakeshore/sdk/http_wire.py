@@ -19,8 +19,9 @@ from . import outcomes
 from .errors import DispatchError
 
 CONTENT_TYPE = "application/x-msgpack"
-FIXED = SUBMIT, AWAIT, POLL, ACK, CHUNK = (
+FIXED = SUBMIT, DELAYED, AWAIT, POLL, ACK, CHUNK = (
     "/v1/producer/submit",
+    "/v1/producer/submit/delayed",
     "/v1/producer/await",
     "/v1/daemon/poll",
     "/v1/daemon/ack",
@@ -107,6 +108,8 @@ def submit_item(
     parent: str | None = None,
     run_config: Mapping[str, Any] | None = None,
     retry_failed: str | None = None,
+    delay: float | None = None,
+    due: float | None = None,
 ) -> dict[str, Any]:
     """One submit; `args` is `{"args_blob": …}` or `{"args_ref": …}`."""
     config = {**(run_config or {}), "queue": queue, "priority": float(priority), "key": key}
@@ -122,7 +125,28 @@ def submit_item(
         item["parent_invocation_id"] = parent
     if retry_failed is not None:
         item["retry_failed"] = retry_failed
+    if delay is not None:
+        item["delay_s"] = delay
+    elif due is not None:
+        item["due"] = due
     return item
+
+
+def waits(item: Mapping[str, Any]) -> bool:
+    """Whether a submit is for later. Such ones have a route of their own: a server that is older than they are has no
+    such route, and so cannot take one for a submit that may run at once.
+    """
+    return "delay_s" in item or "due" in item
+
+
+def too_old(exc: DispatchError) -> DispatchError:
+    """What a refusal of that route means."""
+    if isinstance(exc, Refusal) and exc.status in (404, 405) and exc.body.get("field") is None:
+        return DispatchError(
+            "this control plane is older than delayed submits, and nothing was submitted: upgrade it, or submit "
+            "without _delay and _at"
+        )
+    return exc
 
 
 def was_cancelled(answer: Mapping[str, Any], again: bool) -> bool:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from pathlib import Path
 
-from ..plane import locks
+from ..plane import delays, locks
 from ..plane.bells import Bells, FifoBells, MemoryBells
 from ..plane.contract import Payload, PlaneError
 from ..plane.database import Durability
@@ -22,6 +23,8 @@ from .local_slate import LocalSlates
 
 BURY_S = 0.5
 """A busy worker looks this often whether others have died; an idle one at each look."""
+PROMOTE_S = 0.05
+"""A busy worker looks this often for rows whose instant has come; an idle one sleeps until the next one."""
 
 
 class OpenPlane:
@@ -34,6 +37,7 @@ class OpenPlane:
         self.bells: Bells
         self._writes = 0
         self._bury_at = 0.0
+        self._promote_at = 0.0
         self._holder: locks.Holder | None = None
         if path == ":memory:":
             self.plane = Plane(path, durability="none")
@@ -87,6 +91,22 @@ class OpenPlane:
             return False
         self._bury_at = now + BURY_S
         return True
+
+    def time_to_promote(self) -> bool:
+        """Now and then, whatever there is to do, see what is due."""
+        now = time.monotonic()
+        if now < self._promote_at:
+            return False
+        self._promote_at = now + PROMOTE_S
+        return True
+
+    def due_in_s(self, ns: str, queue: str) -> float:
+        """Seconds until the next row of a queue is due. Of one that is due already the next turn knows."""
+        due = delays.next_due(self.combiner.rows, ns, queue)
+        left = math.inf if due is None else due - time.time()
+        if left <= 0:
+            self._promote_at = 0.0
+        return left
 
     def close(self) -> None:
         self.bells.close()

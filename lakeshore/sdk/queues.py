@@ -11,10 +11,11 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import AsyncIterator, Iterator
+from datetime import datetime
 from typing import Any
 
 from lakeshore import wire
-from lakeshore.sdk import outcomes
+from lakeshore.sdk import delays, outcomes
 from lakeshore.wire.frames import ValueReader, end_frame
 
 from .claimed import check_kind
@@ -58,16 +59,24 @@ class SyncQueue:
         envelope: Any = None,
         key: str | None = None,
         priority: float = 0.0,
+        delay: delays.Delay | None = None,
+        at: datetime | None = None,
         _key: str | None = None,
         _priority: float | None = None,
+        _delay: delays.Delay | None = None,
+        _at: datetime | None = None,
     ) -> str:
         """Put a payload (any value the codec knows, a Thunk, or a ready `envelope=`) on the queue; its invocation id.
 
-        The same `key` on the same queue gives the id of the first submit.
+        The same `key` on the same queue gives the id of the first submit. Nobody gets it before `delay` (seconds or a
+        timedelta) has passed, or before the instant `at` (a datetime with a time zone).
         """
         prepared = packed(payload, envelope, key or _key)
         priority = priority if _priority is None else _priority
-        sent: str = self.plane.submit(self.name, prepared[1], id=prepared[0], key=key or _key, priority=priority)
+        when = delays.when(delay if _delay is None else _delay, at if _at is None else _at)
+        sent: str = self.plane.submit(
+            self.name, prepared[1], id=prepared[0], key=key or _key, priority=priority, **when
+        )
         return sent
 
     def result(self, inv_id: str, *, timeout: float | None = 30.0) -> Any:
@@ -78,8 +87,8 @@ class SyncQueue:
         return unpacked(self.plane.result(inv_id, timeout=timeout))
 
     def call(self, payload: Any, *, timeout: float | None = 30.0, **options: Any) -> Any:
-        """`submit`, then `result`."""
-        return self.result(self.submit(payload, **options), timeout=timeout)
+        """`submit`, then `result`; a `delay` comes on top of the timeout."""
+        return self.result(self.submit(payload, **options), timeout=_with_delay(timeout, options))
 
     def stream(self, inv_id: str, *, since: int = -1, timeout: float | None = 30.0) -> Iterator[Any]:
         """The values that an invocation yields, live. `since` is the last seq seen; a silence of `timeout` s raises."""
@@ -199,11 +208,19 @@ class Queue:
         return async_verbs(self._q.plane)
 
     async def submit(
-        self, payload: Any = None, *, envelope: Any = None, key: str | None = None, priority: float = 0.0
+        self,
+        payload: Any = None,
+        *,
+        envelope: Any = None,
+        key: str | None = None,
+        priority: float = 0.0,
+        delay: delays.Delay | None = None,
+        at: datetime | None = None,
     ) -> str:
         """As `SyncQueue.submit`."""
         id_, data = packed(payload, envelope, key)
-        sent: str = await self._plane.submit(self.name, data, id=id_, key=key, priority=priority)
+        when = delays.when(delay, at)
+        sent: str = await self._plane.submit(self.name, data, id=id_, key=key, priority=priority, **when)
         return sent
 
     async def result(self, inv_id: str, *, timeout: float | None = 30.0) -> Any:  # noqa: ASYNC109  # documented
@@ -211,8 +228,8 @@ class Queue:
         return unpacked(await self._plane.result(inv_id, timeout=timeout))
 
     async def call(self, payload: Any, *, timeout: float | None = 30.0, **options: Any) -> Any:  # noqa: ASYNC109
-        """`submit`, then `result`."""
-        return await self.result(await self.submit(payload, **options), timeout=timeout)
+        """`submit`, then `result`; a `delay` comes on top of the timeout."""
+        return await self.result(await self.submit(payload, **options), timeout=_with_delay(timeout, options))
 
     async def stream(
         self,
@@ -298,6 +315,12 @@ def packed(payload: Any, envelope: Any, key: str | None) -> tuple[str, bytes]:
     if isinstance(envelope, wire.Envelope):
         return envelope.id, envelope.to_bytes()
     return wire.Envelope.from_bytes(envelope).id, bytes(envelope)
+
+
+def _with_delay(timeout: float | None, options: dict[str, Any]) -> float | None:
+    """The timeout of a wait that counts from when the submit may begin."""
+    delay, at = (options.get(name, options.get(f"_{name}")) for name in ("delay", "at"))
+    return delays.after(timeout, delays.when(delay, at))
 
 
 def unpacked(result: bytes) -> Any:

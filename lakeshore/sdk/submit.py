@@ -13,10 +13,12 @@ import inspect
 import sys
 import warnings
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
+from datetime import datetime
 from typing import Any
 
 from lakeshore import wire
 from lakeshore._built import built
+from lakeshore.sdk import delays
 from lakeshore.sdk.context import current
 from lakeshore.sdk.functions import UDF, inner
 from lakeshore.sdk.ids import new_id
@@ -41,6 +43,8 @@ class CallOptions:
     timeout: float | None = WAIT_S
     parent: str | None = None
     retry_failed: bool = False
+    delay: delays.Delay | None = None
+    at: datetime | None = None
 
 
 OPTIONS = {f"_{name}": name for name in CallOptions.__annotations__}
@@ -54,6 +58,12 @@ class _Prepared:
     queue: str
     envelope: wire.Envelope
     options: CallOptions
+    when: dict[str, float]
+
+    @property
+    def timeout(self) -> float | None:
+        """Of a wait that begins now."""
+        return delays.after(self.options.timeout, self.when)
 
     def send(self) -> str:
         invocation: str = self.plane.submit(self.queue, self.envelope.to_bytes(), **self._how())
@@ -61,7 +71,7 @@ class _Prepared:
 
     def send_and_wait(self) -> Any:
         at_once = getattr(self.plane, "submit_and_wait", None)
-        timeout = self.options.timeout
+        timeout = self.timeout
         if at_once is None:
             result = self.plane.result(self.send(), timeout=timeout)
         else:
@@ -86,6 +96,7 @@ class _Prepared:
             how["run_config"] = config
         if self.options.retry_failed:
             how["retry_failed"] = new_id()  # a nonce: a resent submit does not queue the row twice
+        how |= self.when
         return how
 
 
@@ -107,7 +118,7 @@ def remote_async(udf: UDF[..., Any], args: tuple[Any, ...], kwargs: dict[str, An
         from lakeshore.sdk.queues import Queue  # at its wall: submit alone opens no queue
 
         invocation = await call.send_async()
-        return await Queue(call.queue, dispatch=call.plane).result(invocation, timeout=call.options.timeout)
+        return await Queue(call.queue, dispatch=call.plane).result(invocation, timeout=call.timeout)
 
     return submit_and_wait()
 
@@ -155,6 +166,7 @@ def _prepare(udf: UDF[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) 
         )
     if not isinstance(queue, str):
         raise TypeError(f"_queue takes a queue's name as a str, got {type(queue).__name__}; _dispatch takes the plane")
+    when = delays.when(options.delay, options.at)
     _check_arguments(udf, args, kwargs)
     function = describe(udf, udf.transport)
     plane = options.dispatch if options.dispatch is not None else _default_plane()
@@ -170,7 +182,7 @@ def _prepare(udf: UDF[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) 
         cfg=_code(function, plane),
         function=function,
     )
-    return _Prepared(plane=plane, queue=queue, envelope=envelope, options=options)
+    return _Prepared(plane=plane, queue=queue, envelope=envelope, options=options, when=when)
 
 
 def _default_plane() -> Any:

@@ -41,6 +41,7 @@ from ..wire.values import value
 from .feeds import Feeds
 from .leases import Leases
 from .parking import Parked, Parking
+from .promoter import Promoter
 from .results import Results
 from .sessions import SessionBook
 from .space import DiskReserve
@@ -99,6 +100,7 @@ class Dispatcher:
         self.reserve = DiskReserve(plane.path, reserve_bytes)
         self.results = Results(self.rows, self.waiters)
         self.sessions = SessionBook()
+        self._promoter = Promoter(self.writer, clock, self._freshen)
         self._fresh: dict[tuple[str, str], int] = {}
         """Queues that got rows since the last batch, and how many: hints for whom to wake."""
 
@@ -126,25 +128,26 @@ class Dispatcher:
         def verb(tx: Transaction) -> list[Submitted | Exception]:
             answers: list[Submitted | Exception] = list(submits.submit_many(tx, items, self._clock()))
             for item, done in zip(items, answers, strict=True):
-                if isinstance(done, Submitted) and (not done.again or done.retried):
+                if isinstance(done, Submitted) and (not done.again or done.retried) and done.due is None:
                     self._freshen(item.ns, done.queue)
             return answers
 
         def committed(answers: list[Submitted | Exception]) -> None:
-            if watch is not None:
-                for item, done in zip(items, answers, strict=True):
-                    if isinstance(done, Submitted):
-                        self._watch_submitted(item.ns, watch, done)
+            for item, done in zip(items, answers, strict=True):
+                if isinstance(done, Submitted) and (watch is not None or done.due is not None):
+                    self._watch_submitted(item.ns, watch, done)
 
         return await self.writer.write(verb, committed)
 
     def _submit(self, item: Submission, tx: Transaction) -> Submitted:
         done = submits.submit(tx, item, self._clock())
-        if not done.again or done.retried:
+        if done.due is None and (not done.again or done.retried):
             self._freshen(item.ns, done.queue)
         return done
 
     def _watch_submitted(self, ns: str, watch: str | None, done: Submitted) -> None:
+        if done.due is not None:
+            self._promoter.expect(done.due)
         if watch is None:
             return
         self.results.submitted(ns, watch, done.id, again=done.again)
@@ -410,9 +413,11 @@ class Dispatcher:
             if cancel:
                 left = CANCEL_GRACE_S if deadline is None else max(0.0, deadline - self._clock())
                 self.leases.cancel(id_, claim, now + max(left, self.lease_s))
+        self._promoter.begin(self.rows)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.writer.run)
             nursery.start_soon(self._sweep)
+            nursery.start_soon(self._promoter.run)
             task_status.started()
 
     async def _sweep(self) -> None:
@@ -483,8 +488,8 @@ class Dispatcher:
         await self.writer.write(all_of_them, note)
         return answers
 
-    def _freshen(self, ns: str, queue: str) -> None:
-        self._fresh[ns, queue] = self._fresh.get((ns, queue), 0) + 1
+    def _freshen(self, ns: str, queue: str, n: int = 1) -> None:
+        self._fresh[ns, queue] = self._fresh.get((ns, queue), 0) + n
 
     def _queued(self, ns: str, queue: str) -> bool:
         assert self.plane.queued is not None, "a server's plane is its own"

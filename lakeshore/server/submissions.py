@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import math
+import time
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -25,6 +26,7 @@ from .structure import bad_field, structure
 
 _MOST_ATTEMPTS: Final = 10_000
 _LONGEST_KEY: Final = 1024
+_LONGEST_DELAY_S: Final = 1e9
 _EMPTY: Final = msgpack.packb({})
 _KEPT: Final = 1024
 _KEPT_SIZE: Final = 2048
@@ -71,7 +73,8 @@ class Submissions:
         args = await self._arguments(ns, item)
         if not warnings:
             self._keep(raw, kind)
-        wanted = _submission(ns, item.invocation_id, args, kind, item.parent_invocation_id, item.retry_failed)
+        due = _due(item)
+        wanted = _submission(ns, item.invocation_id, args, kind, item.parent_invocation_id, item.retry_failed, due)
         return wanted, item.watch, warnings
 
     def known(self, ns: str, raw: Any) -> Submission | None:
@@ -86,7 +89,7 @@ class Submissions:
             text = get(name)
             if text is not None and type(text) is not str:
                 return None
-        if get("args_ref") is not None:
+        if get("args_ref") is not None or "delay_s" in raw or "due" in raw:
             return None
         key = _key(raw)
         kind = None if key is None else self._kinds.get(key)
@@ -153,7 +156,9 @@ def _kind_of(item: SubmitItem, warnings: list[str]) -> _Kind:
     )
 
 
-def _submission(ns: str, id_: str, args: Payload, kind: _Kind, parent: str | None, nonce: str | None) -> Submission:
+def _submission(
+    ns: str, id_: str, args: Payload, kind: _Kind, parent: str | None, nonce: str | None, due: float | None = None
+) -> Submission:
     return Submission(
         ns=ns,
         queue=kind.queue,
@@ -169,7 +174,22 @@ def _submission(ns: str, id_: str, args: Payload, kind: _Kind, parent: str | Non
         parent=parent,
         max_attempts=kind.max_attempts,
         retry_nonce=nonce,
+        due=due,
     )
+
+
+def _due(item: SubmitItem) -> float | None:
+    """The instant that a submit waits for, in epoch seconds."""
+    now = time.time()
+    if item.delay_s is None:
+        if item.due is not None and not (math.isfinite(item.due) and item.due <= now + _LONGEST_DELAY_S):
+            raise bad_field("due", f"must be an instant in epoch seconds, at most {_LONGEST_DELAY_S:.0f} s away")
+        return item.due
+    if item.due is not None:
+        raise bad_field("due", "delay_s and due exclude each other")
+    if not 0 <= item.delay_s <= _LONGEST_DELAY_S:
+        raise bad_field("delay_s", f"must be from 0 to {_LONGEST_DELAY_S:.0f} seconds")
+    return now + item.delay_s
 
 
 def _packed_function(function: FunctionRef | None) -> bytes:

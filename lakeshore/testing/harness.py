@@ -44,6 +44,8 @@ class Verbs(Protocol):
         parent: str | None = None,
         run_config: dict[str, Any] | None = None,
         retry_failed: str | None = None,
+        delay: float | None = None,
+        due: float | None = None,
     ) -> str: ...
     def claim(self, queue: str, worker_id: str, *, kind: str = "fifo", temperature: float = 1.0) -> Job | None: ...
     def ack(

@@ -165,7 +165,9 @@ class SubmitItem:
     `args_blob` is the Envelope, verbatim; exactly one of `args_blob` and `args_ref` is set. `retry_failed` is a nonce
     that moves a failed, killed or timed-out row back to `queued` once (K-17). `watch` adds the id to that session's
     watched set. `wait_s` holds the answer for the row's end, so that a call that is waited for is one request; the row
-    is stored at once. A batch does not wait.
+    is stored at once. A batch does not wait. Nobody gets the row before `delay_s` seconds have passed, counted by the
+    server's clock from when it has the body, or before the instant `due` (epoch seconds); the answer says `due`. The
+    same bodies are taken at `/v1/producer/submit/delayed`, which a server that knows neither field does not have.
     """
 
     invocation_id: str
@@ -179,6 +181,8 @@ class SubmitItem:
     retry_failed: str | None = None
     watch: str | None = None
     wait_s: float = 0.0
+    delay_s: float | None = None
+    due: float | None = None
 
 
 @value

@@ -76,6 +76,7 @@ def _each(states: tuple[str, ...], event: str, to: str) -> dict[tuple[str, str],
 
 # ---- invocation
 
+DELAYED: Final = "delayed"
 QUEUED: Final = "queued"
 RUNNING: Final = "running"
 SUCCEEDED: Final = "succeeded"
@@ -85,10 +86,12 @@ TIMEOUT: Final = "timeout"
 
 INVOCATION: Final = Machine(
     name="invocation",
-    states=(QUEUED, RUNNING, SUCCEEDED, FAILED, KILLED, TIMEOUT),
-    initial=(QUEUED,),
+    states=(DELAYED, QUEUED, RUNNING, SUCCEEDED, FAILED, KILLED, TIMEOUT),  # a delayed one is shown as queued
+    initial=(QUEUED, DELAYED),
     terminal=frozenset({SUCCEEDED, FAILED, KILLED, TIMEOUT}),
     transitions={
+        (DELAYED, "promote"): QUEUED,  # the instant that it waits for has come
+        (DELAYED, "cancel"): KILLED,
         (QUEUED, "claim"): RUNNING,
         (QUEUED, "cancel"): KILLED,
         (RUNNING, "release"): QUEUED,  # given back, or no longer listed, before it started (K-8)
@@ -104,6 +107,8 @@ INVOCATION: Final = Machine(
         **_each((FAILED, KILLED, TIMEOUT), "retry", QUEUED),  # by a person, or by a submit with a nonce (K-17)
     },
     after_crash={
+        DELAYED: "the server's timer, which asks the rows for the next instant when it starts; on the file plane the "
+        "next claim of its queue",
         QUEUED: "the next claim of its queue",
         RUNNING: "the server's sweeper, when the lease expires (K-13); on the file plane the next claim, which finds "
         "that it can take the worker's lock (K-14)",

@@ -41,12 +41,15 @@ def test_only_an_invocations_end_can_be_left_and_only_by_a_retry(machine: Machin
 
 @pytest.mark.inventory("S-627", "K-2")
 def test_the_invocation_is_the_documented_machine() -> None:
-    assert INVOCATION.states == ("queued", "running", "succeeded", "failed", "killed", "timeout")
+    shown = ("queued", "running", "succeeded", "failed", "killed", "timeout")
+    assert INVOCATION.states == (states.DELAYED, *shown), "a delayed one is shown as queued"
     assert INVOCATION.terminal == {"succeeded", "failed", "killed", "timeout"} == set(messages.ACK_STATES)
     assert INVOCATION.after("queued", "claim") == "running"
     assert {INVOCATION.after("running", f"settle_{s}") for s in messages.ACK_STATES} == INVOCATION.terminal
     assert {INVOCATION.after("running", e) for e in ("release", "lose", "nack")} == {"queued"}
-    assert INVOCATION.sources("cancel") == ("queued",)
+    assert INVOCATION.sources("cancel") == ("delayed", "queued")
+    assert INVOCATION.after("delayed", "promote") == "queued"
+    assert ("delayed", "claim") not in INVOCATION.transitions
     assert INVOCATION.sources("retry") == ("failed", "killed", "timeout")
 
 

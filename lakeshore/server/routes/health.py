@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from typing import Final
 
-from ...plane.contract import STATES
+from ...plane import rows
+from ...plane.contract import DELAYED, STATES
 from ...plane.statements import SQL
 from ..app import App
 from ..auth import Caller
@@ -42,8 +43,12 @@ async def metrics(app: App, request: Request, caller: Caller) -> Response:
     """GET /metrics"""
     lines: list[str] = []
     counts: dict[tuple[str, str], int] = {}
+    delayed: dict[str, int] = {}
     for ns, _queue, state, n in app.dispatcher.rows(SQL.tallies, {}):
-        counts[ns, state] = counts.get((ns, state), 0) + n
+        shown = rows.shown(state)
+        counts[ns, shown] = counts.get((ns, shown), 0) + n
+        if state == DELAYED:
+            delayed[ns] = delayed.get(ns, 0) + n
     _head(lines, "lakeshore_invocations", "gauge", "Invocations by namespace and state.")
     for ns in sorted({ns for ns, _state in counts} | {row.name for row in app.records.namespaces()}):
         of_ns = [f'namespace="{ns}",state="{state}"' for state in STATES]
@@ -51,6 +56,8 @@ async def metrics(app: App, request: Request, caller: Caller) -> Response:
             f"lakeshore_invocations{{{labels}}} {counts.get((ns, state), 0)}"
             for labels, state in zip(of_ns, STATES, strict=True)
         ]
+    _head(lines, "lakeshore_delayed_invocations", "gauge", "Those of the queued ones whose instant has not come.")
+    lines += [f'lakeshore_delayed_invocations{{namespace="{ns}"}} {n}' for ns, n in sorted(delayed.items())]
     for name, value in app.dispatcher.stats().items():
         kind = "counter" if name.endswith("_total") else "gauge"
         _head(lines, f"lakeshore_{name}", kind, _HELP.get(name, name))

@@ -8,7 +8,7 @@ import time
 from typing import Any, Final
 
 from ...plane import rows
-from ...plane.contract import STATES, TERMINAL, UnknownInvocation
+from ...plane.contract import DELAYED, STATES, TERMINAL, UnknownInvocation
 from ...plane.retention import Filter
 from ...wire.names import check_invocation_id
 from ...wire.states import row_state
@@ -42,6 +42,7 @@ def row_body(app: App, row: dict[str, Any]) -> dict[str, Any]:
         "namespace": row["ns"],
         "state": row["state"],
         **({"cancelling": True} if cancelling else {}),
+        **({"why": f"delayed until {iso(row['due'])}"} if row["delayed"] else {}),
         "workerId": worker,
         "worker": worker if known is None else known.label or worker,
         "queueName": row["queue"],
@@ -59,6 +60,7 @@ def row_body(app: App, row: dict[str, Any]) -> dict[str, Any]:
         "progress": None,
         "error": row["error"],
         "submittedAt": iso(row["submitted_at"]),
+        "due": iso(row["due"]),
         "claimedAt": iso(row["claimed_at"]),
         "startedAt": iso(row["started_at"]),
         "finishedAt": iso(row["finished_at"]),
@@ -79,8 +81,8 @@ async def listing(app: App, request: Request, caller: Caller) -> Response:
     query = request.query
     states = [row_state(part) for value in request.query_values("state") for part in value.split(",") if part]
     for state in states:
-        if state not in STATES:
-            raise bad_field("state", f"{state!r:.40} is no state: use {', '.join(STATES)}")
+        if state not in (*STATES, DELAYED):
+            raise bad_field("state", f"{state!r:.40} is no state: use {', '.join(STATES)}, or {DELAYED}")
     limit = _number(query, "limit", _LIMIT, 1, _MOST)
     offset = _number(query, "offset", 0, 0, 2**53)
     before = _number(query, "before", 0, 0, 2**53) or None

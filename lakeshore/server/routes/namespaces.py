@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from ...plane.contract import DELAYED
 from ...plane.statements import SQL
 from ...wire.names import check_label, check_namespace
 from .. import forgetting
@@ -85,7 +86,7 @@ async def remove(app: App, request: Request, caller: Caller) -> Response:
     if app.records.namespace(name) is None:
         raise _unknown(request)
     tallies = app.dispatcher.rows(SQL.tallies, {})
-    open_rows = sum(n for ns, _queue, state, n in tallies if ns == name and state in ("queued", "running"))
+    open_rows = sum(n for ns, _queue, state, n in tallies if ns == name and state in ("queued", DELAYED, "running"))
     if open_rows:
         raise HttpError(
             409,

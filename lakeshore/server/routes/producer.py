@@ -7,7 +7,7 @@ from typing import Any, Final
 import msgpack
 
 from ...plane import rows
-from ...plane.contract import STATES, Submission, Submitted
+from ...plane.contract import DELAYED, STATES, Submission, Submitted
 from ...plane.frames import LONGEST_NONCE
 from ...plane.statements import SQL
 from ...wire.errors import NameError_
@@ -99,6 +99,8 @@ def _submitted(done: Submitted) -> dict[str, Any]:
     told: dict[str, Any] = {"invocation_id": done.id, "queue": done.queue}
     if done.existing:
         told["existing"] = True
+    if done.due is not None:
+        told["due"] = done.due
     return told
 
 
@@ -180,8 +182,8 @@ async def count(app: App, request: Request, caller: Caller) -> Response:
     """GET /v1/producer/queues/:name/count?state="""
     queue = check_queue(request.params["name"])
     state = row_state(request.query.get("state", "queued"))
-    if state not in STATES:
-        raise bad_field("state", f"must be one of {', '.join(STATES)}")
+    if state not in (*STATES, DELAYED):
+        raise bad_field("state", f"must be one of {', '.join(STATES)}, or {DELAYED}")
     return answer(request, {"count": rows.count(app.dispatcher.rows, caller.ns, queue, state)})
 
 

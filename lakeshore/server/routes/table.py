@@ -62,6 +62,7 @@ TABLE: Final = (
     _row("GET", "/metrics", "admin", health.metrics),
     # producers
     _row("POST", "/v1/producer/submit", "plain", producer.submit, PRODUCE),
+    _row("POST", "/v1/producer/submit/delayed", "plain", producer.submit, PRODUCE),
     _row("POST", "/v1/producer/await", "plain", producer.wait, PRODUCE),
     _row("GET", f"{_CALL}/result/stream", "plain", producer.stream, PRODUCE),
     _row("POST", f"{_CALL}/cancel", "plain", producer.cancel, PRODUCE),
