@@ -33,6 +33,7 @@ __all__ = ["Stack", "StackError"]
 
 MODULE = "dreamlake.lakeshore.daemon"
 READY_S = 30.0
+FREE_S = 30.0
 _NAP_S = 0.02
 _SHOWN_LINES = 15
 
@@ -72,8 +73,8 @@ class Stack:
         """Start the control plane and wait until it answers; its URL. StackError when it does not start."""
         ready = self.directory / "url"
         state = self.directory / "state"
+        _await_free(state / "server.lock")
         until = time.monotonic() + READY_S
-        _await_free(state / "server.lock", until)
         ready.unlink(missing_ok=True)
         options = ["serve", "--port", "0", "--state-dir", str(state), "--ready-file", str(ready)]
         self.server = self._start(self._servers_minder, [*program(), *options], "serve")
@@ -160,8 +161,9 @@ def _environment(modules: str | os.PathLike[str] | None) -> dict[str, str]:
     return env
 
 
-def _await_free(lock: Path, until: float) -> None:
-    """Wait while the server of a process that was killed is still ending. After `until` the new one says who it is."""
+def _await_free(lock: Path) -> None:
+    """Wait while the server of a process that was killed is still ending. If it stays, the new one says who it is."""
+    until = time.monotonic() + FREE_S
     with contextlib.suppress(FileNotFoundError), open(lock, "rb") as file:
         while time.monotonic() < until:
             try:
