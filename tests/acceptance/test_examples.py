@@ -42,7 +42,7 @@ LINES = {
 ROWS = {
     "00_hello_udf": ["P-493"],
     "01_fan_out": ["P-494"],
-    "02_pipeline": ["P-495"],
+    "02_pipeline": ["P-495", "P-738"],
     "03_body_kinds": ["P-496"],
     "04_ids_not_futures": ["P-497"],
     "05_streams_topics": ["P-498"],

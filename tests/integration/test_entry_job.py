@@ -126,6 +126,21 @@ def test_a_directory_without_a_call_is_told_and_no_queue_is_looked_at(workdir: P
     assert error(workdir)["type"] == "WorkerError"
 
 
+@pytest.mark.inventory("P-731")
+def test_a_call_gives_the_same_in_its_entry_and_on_a_worker(workdir: Path) -> None:
+    plane = dls.Dispatch(":memory:")
+    q = dls.SyncQueue("jobs", dispatch=plane)
+    by_entry, by_worker = (bodies.shards.submit(2, _queue="jobs", _dispatch=plane) for _ in range(2))
+    job = q.claim()
+    assert job is not None
+    assert job.id == by_entry
+    (workdir / "args.msgpack").write_bytes(job.payload.to_bytes())
+    assert run(workdir) == 0
+    assert dls.run_worker(q, once=True, root=workdir / "other") == 1
+    assert result(workdir) == q.result(by_worker) == ["shards/0.txt", "shards/1.txt"]
+    plane.close()
+
+
 def test_a_function_by_value_needs_consent(workdir: Path) -> None:
     prepare(workdir, lambda: 42)
     assert run(workdir) == 1

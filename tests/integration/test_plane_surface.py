@@ -362,7 +362,7 @@ def test_a_remote_call_waits_thirty_seconds_or_as_long_as_it_is_told(dp: dls.Dis
     assert dp.count("jobs") == 2, "the invocations go on"
 
 
-@pytest.mark.inventory("P-100")
+@pytest.mark.inventory("P-100", "P-730")
 def test_awaiting_a_bound_function_leaves_the_loop_alive(dp: dls.Dispatch) -> None:
     import asyncio
 

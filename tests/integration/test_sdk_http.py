@@ -114,7 +114,7 @@ def test_a_hundred_awaits_cost_no_thread(plane: HttpDispatch, name: str, run: Ca
 
 
 @LOOPS
-@pytest.mark.inventory("P-227", "P-228")
+@pytest.mark.inventory("P-227", "P-228", "P-735")
 def test_streams_are_followed_live_on_the_loop(plane: HttpDispatch, name: str, run: Callable[..., Any]) -> None:
     hand = SyncQueue(name, dispatch=plane)
 

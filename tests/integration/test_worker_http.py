@@ -102,7 +102,7 @@ def test_a_worker_drains_a_servers_queue_values_and_streams(q: SyncQueue, start:
     assert worker.wait(PATIENCE_S) == 0
 
 
-@pytest.mark.inventory("P-747")
+@pytest.mark.inventory("P-747", "P-471")
 def test_what_a_body_submits_goes_to_the_plane_of_its_worker_as_its_child(q: SyncQueue, start: START) -> None:
     start()
     outer = submit(q, bodies.child, 1)

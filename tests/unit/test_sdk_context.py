@@ -7,6 +7,7 @@ import pickle
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -67,6 +68,36 @@ def test_read_all_and_write_all_mirror_shapes(tmp_path: Path) -> None:
         assert dls.run.read_all({"k": "a"}) == {"k": tmp_path / "a"}
         with pytest.raises(TypeError, match="got set"):
             dls.run.read_all({"a"})
+
+
+@pytest.mark.inventory("P-726", "P-439")
+def test_write_all_may_make_directories_and_reading_finds_them(tmp_path: Path) -> None:
+    with dls.scope("scenes", root=tmp_path):
+        made = dls.run.write_all(["rgb", "depth"], dir=True)
+        assert [path.is_dir() for path in made] == [True, True]
+        assert not dls.run.write_all("later").exists()
+        dls.run.write("rgb/0.png").write_text("x")
+        assert dls.run.read("rgb/0.png").read_text() == "x"
+        assert dls.run.read_all(["rgb", "depth"]) == [tmp_path / "scenes/rgb", tmp_path / "scenes/depth"]
+
+
+@pytest.mark.inventory("P-419")
+def test_every_breach_of_the_key_rules_is_one_exception(tmp_path: Path) -> None:
+    @dls.udf
+    def wrote(*returned: Any) -> Any:
+        dls.run.write("k").write_text("x")
+        return returned[0]
+
+    with dls.scope("s", root=tmp_path):
+        for breach in (
+            lambda: wrote(3),
+            lambda: wrote(["other"]),
+            lambda: dls.run.write("../../outside"),
+            lambda: dls.run.write("/absolute"),
+            lambda: dls.run.read("missing"),
+        ):
+            with pytest.raises(KeyError_):
+                breach()
 
 
 @pytest.mark.inventory("P-111", "P-117", "P-123")

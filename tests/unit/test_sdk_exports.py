@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import json
 import subprocess
 import sys
@@ -24,7 +25,7 @@ DOCUMENTED = [
 ADDED = ["arun_worker", "DispatchError", "wire", "errors"]
 DELETED = [
     "Future", "QueueFuture", "gather", "gather_async", "as_completed", "as_completed_async", "map", "map_async",
-    "apply", "apply_spawn", "apply_async", "Pool", "rpc_future", "pipeline", "PipelineRun", "merge",
+    "apply", "apply_spawn", "apply_async", "Pool", "rpc_future", "pipeline", "PipelineRun", "merge", "flow",
 ]  # fmt: skip
 
 
@@ -43,13 +44,19 @@ def exists(module: str) -> bool:
         return False
 
 
-@pytest.mark.inventory("P-022", "P-716")
+@pytest.mark.inventory("P-022", "P-716", "P-715")
 def test_all_is_the_documented_list_and_our_additions() -> None:
     assert sorted(dls.__all__) == sorted(DOCUMENTED + ADDED)
     assert list(dls.__all__) == list(lakeshore.__all__)
 
 
-@pytest.mark.parametrize("name", DOCUMENTED + ADDED)
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(pytest.param(name, marks=pytest.mark.inventory(f"P-{23 + n:03}")) for n, name in enumerate(DOCUMENTED)),
+        *ADDED,
+    ],
+)
 def test_each_name_is_one_object_on_both_paths_and_says_when_it_is_not_built(name: str) -> None:
     module, _ = lakeshore._OWNERS[name]
     assert getattr(dls, name) is getattr(lakeshore, name)
@@ -59,11 +66,69 @@ def test_each_name_is_one_object_on_both_paths_and_says_when_it_is_not_built(nam
     assert name in dir(dls)
 
 
-@pytest.mark.inventory("P-423", "P-424", "P-425")
-@pytest.mark.parametrize("name", DELETED)
+ROWS_OF_ABSENCE = {
+    "Future": ("P-423", "P-733"),
+    "gather": ("P-424", "P-765"),
+    "pipeline": ("P-425",),
+    "PipelineRun": ("P-426", "P-748"),
+    "merge": ("P-427", "P-750"),
+    "flow": ("P-767",),
+}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=pytest.mark.inventory(*ROWS_OF_ABSENCE.get(name, ("P-425",)))) for name in DELETED],
+)
 def test_deleted_names_are_absent(name: str) -> None:
     assert not hasattr(dls, name)
     assert not hasattr(lakeshore, name)
+    assert not any(hasattr(owner, name) for owner in (dls.Queue, dls.SyncQueue))
+    assert not exists(f"dreamlake.lakeshore.{name}")
+
+
+@pytest.mark.inventory("P-428")
+def test_a_worker_can_be_awaited_though_an_older_page_has_no_name_for_it() -> None:
+    assert inspect.iscoroutinefunction(dls.arun_worker)
+    here, there = (inspect.signature(run).parameters for run in (dls.run_worker, dls.arun_worker))
+    assert list(here)[:1] == list(there)[:1]
+
+
+@pytest.mark.inventory("P-320")
+def test_run_worker_takes_what_is_documented_and_a_wait() -> None:
+    parameters = list(inspect.signature(dls.run_worker).parameters.values())
+    assert parameters[0].name == "q"
+    assert {p.name: p.default for p in parameters[1:]} == {
+        "root": None,
+        "registry": None,
+        "once": False,
+        "poll": 0.05,
+        "retries": 1,
+        "stop": None,
+        "allow_pickled": None,
+        "runtime_policy": "minor",
+        "wait": 0.0,
+    }
+    assert all(p.kind is p.KEYWORD_ONLY for p in parameters[1:])
+
+
+@pytest.mark.inventory("P-049", "P-050")
+def test_the_entry_and_the_streams_are_where_the_pages_say() -> None:
+    entry = importlib.import_module("dreamlake.lakeshore.daemon.entry")
+    assert callable(entry.main)
+    queues = importlib.import_module("dreamlake.lakeshore.queues")
+    assert queues.Queue is dls.Queue
+    where = inspect.getsourcefile(dls.Queue.stream)
+    assert where is not None
+    assert Path(where).name == "queues.py"
+
+
+@pytest.mark.inventory("P-053")
+def test_the_errors_are_in_one_module_and_named_as_on_the_pages() -> None:
+    errors = importlib.import_module("dreamlake.lakeshore.errors")
+    for name in ("TransportError", "WorkerError", "KeyError_", "DispatchError"):
+        assert getattr(errors, name).__name__ == name
+        assert issubclass(getattr(errors, name), dls.errors.LakeshoreError)
 
 
 @pytest.mark.inventory("P-051")
@@ -176,6 +241,7 @@ def test_a_local_program_loads_nothing_distributed() -> None:
     fresh(LOCAL)
 
 
+@pytest.mark.inventory("P-059")
 def test_a_local_program_needs_no_third_party_package() -> None:
     # -S: no site-packages at all
     fresh(f"import sys; sys.path.insert(0, {str(ROOT)!r})\n" + LOCAL, "-S")

@@ -84,7 +84,7 @@ def test_a_manifest_without_a_written_key_is_told_which(result: object) -> None:
     assert str(caught.value) == LEFT_OUT
 
 
-@pytest.mark.inventory("P-131", "P-132")
+@pytest.mark.inventory("P-131", "P-132", "P-727")
 @pytest.mark.parametrize("result", ["never/written", ["a"], {"a": "b"}, None, 3, {"mean": 1.0}])
 def test_a_body_that_wrote_nothing_may_return_anything(result: object) -> None:
     assert dls.udf(lambda: result)() == result
@@ -178,7 +178,7 @@ def test_a_plain_stream_that_wrote_nothing_passes(run: Callable[..., list[Any]])
     assert run(1, {"x": 2}, None) == [1, {"x": 2}, None]
 
 
-@pytest.mark.inventory("P-137", "P-768")
+@pytest.mark.inventory("P-137", "P-768", "P-717")
 @pytest.mark.parametrize("run", [drain, adrain])
 def test_a_plain_stream_that_wrote_files_fails(run: Callable[..., list[Any]]) -> None:
     with pytest.raises(KeyError_) as caught:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
+import pickle
 import threading
 import warnings
 from collections.abc import AsyncIterator, Iterator
@@ -101,6 +102,47 @@ def test_submit_returns_the_id_of_an_envelope_on_the_queue(plane: Dispatch) -> N
     assert sent.fn["kind"] == "ref"
     assert sent.fn["qualname"] == "embed"
     assert (sent.prefix, sent.key, sent.parent, dict(sent.cfg)) == ("", None, None, {})
+
+
+@pytest.mark.inventory("P-189", "P-192", "P-196")
+def test_what_leaves_is_one_envelope_made_by_submit_or_by_a_thunk(plane: Dispatch) -> None:
+    embed.submit(1, _dispatch=plane)
+    by_submit, by_thunk = taken(plane), dls.thunk(embed, 1).to_envelope()
+    assert type(by_submit) is type(by_thunk) is wire.Envelope
+    assert (by_submit.fn, by_submit.args, by_submit.kwargs) == (by_thunk.fn, by_thunk.args, by_thunk.kwargs)
+    assert (by_submit.prefix, by_submit.parent) == (by_thunk.prefix, by_thunk.parent) == ("", None)
+    with dls.scope("scenes/0007"):
+        embed.submit(1, _dispatch=plane, _parent="01P")
+    inside = taken(plane)
+    assert (inside.prefix, inside.parent) == ("scenes/0007", "01P")
+
+
+@pytest.mark.inventory("P-152")
+def test_only_the_function_is_ever_pickled(plane: Dispatch) -> None:
+    dls.udf(lambda x, y: (x, y), queue="gpu").submit(b"\x80\x04", _dispatch=plane, y=[1, (2,)])
+    sent = taken(plane)
+    assert sent.fn["kind"] == "pickle"
+    assert pickle.loads(sent.fn["blob"]) is not None
+    assert (wire.unpack(sent.args), wire.unpack(sent.kwargs)) == ([b"\x80\x04"], {"y": [1, (2,)]})
+    for packed in (sent.args, sent.kwargs):
+        with pytest.raises(pickle.UnpicklingError):
+            pickle.loads(packed)
+
+
+@pytest.mark.inventory("P-126", "P-764")
+def test_keys_travel_and_the_bytes_of_their_files_do_not(plane: Dispatch, tmp_path: Path) -> None:
+    marker = b"the content of the file"
+    (tmp_path / "in.bin").write_bytes(marker)
+    with dls.scope(root=tmp_path):
+        embed.submit("in.bin", _dispatch=plane)
+    job = plane.claim("gpu", "w")
+    assert job is not None
+    assert b"in.bin" in job.envelope
+    assert marker not in job.envelope
+    with (tmp_path / "in.bin").open("rb") as file:
+        for value in (tmp_path / "in.bin", file):
+            with pytest.raises(TypeError):
+                embed.submit(value, _dispatch=plane)
 
 
 @pytest.mark.inventory("P-087", "P-088", "P-090")
@@ -274,6 +316,7 @@ def test_a_wait_at_the_local_file_names_a_login_that_is_not_used(
     login = tmp_path / "config" / "lakeshore" / "auth.yml"
     login.parent.mkdir(parents=True)
     login.write_text("server: https://cp.example.com\nnamespace: dev\ntoken: dlk_secret\n")
+    login.chmod(0o600)
     plane = Dispatch(tmp_path / "plane.sqlite")
     inv_id = embed.submit(1, _dispatch=plane)
     with pytest.raises(

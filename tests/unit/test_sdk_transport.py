@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import importlib
+import inspect
 import json
 import math
 import os
@@ -143,6 +144,32 @@ def test_the_pickle_arm_carries_what_a_worker_needs_to_judge_it() -> None:
     assert sent["runtime"] == runtime_stamp()
     assert set(sent["runtime"]) == {"python", "impl", "cloudpickle", "pickle_protocol", "platform"}
     assert sent["runtime"]["python"] == platform.python_version()
+
+
+@pytest.mark.inventory("P-158")
+def test_where_a_function_by_value_came_from_is_told() -> None:
+    line = inspect.currentframe().f_lineno + 1  # type: ignore[union-attr]
+    assert describe(lambda: 1)["where"].endswith(f"<lambda> ({__file__}:{line})")
+
+
+@pytest.mark.inventory("P-168")
+def test_by_reference_nothing_around_the_function_is_captured(write: Write) -> None:
+    user = write("import dreamlake.lakeshore as dls\nfactor = 2\n@dls.udf\ndef scaled(x):\n    return x * factor\n")
+    sent = describe(user.scaled)
+    assert sent["kind"] == "ref"
+    user.factor = 100  # of this process; a worker's own module is what counts
+    reload(user)
+    assert resolve(sent).local(21) == 42
+
+
+@pytest.mark.inventory("P-724")
+def test_the_default_policy_looks_at_pythons_minor_and_at_cloudpickles_major() -> None:
+    ours = runtime_stamp()
+    major, minor = sys.version_info[:2]
+    check_runtime({**ours, "python": f"{major}.{minor}.99", "cloudpickle": f"{ours['cloudpickle'][0]}.99.0"})
+    for change in ({"python": f"{major}.{minor + 1}.0"}, {"cloudpickle": "99.0.0"}):
+        with pytest.raises(TransportError, match="runtime policy"):
+            check_runtime({**ours, **change})
 
 
 @pytest.mark.inventory("P-149", "P-169")

@@ -71,6 +71,7 @@ def test_importing_a_package_loads_nothing_beyond_its_wall(module: str) -> None:
     assert sorted(loaded & set(MAY_NOT_LOAD[module])) == []
 
 
+@pytest.mark.inventory("P-195")
 @pytest.mark.skipif(not there("lakeshore.sdk.functions"), reason="the SDK's functions are not there yet")
 def test_a_local_udf_call_loads_neither_httpx_nor_msgpack_nor_sqlite3() -> None:
     loaded = loaded_after(

@@ -310,6 +310,14 @@ def test_ext_values_nest_to_a_limit_that_no_peer_can_pass() -> None:
     assert again((1,)) == (1,), "the depth is counted down again after a failure"
 
 
+@pytest.mark.inventory("P-176")
+def test_codes_four_and_six_mean_nothing_of_ours() -> None:
+    for code in (4, 6):
+        assert wire.unpack(msgpack.packb(msgpack.ExtType(code, b"x"))) == msgpack.ExtType(code, b"x")
+    with pytest.raises(ValueError, match="4"):
+        wire.register(wire.Codec(4, Celsius, lambda v: b"", lambda b: b))
+
+
 @pytest.mark.inventory("P-180", "P-194", "P-435")
 def test_an_unknown_ext_code_passes_through_unharmed() -> None:
     blob = msgpack.packb([msgpack.ExtType(99, b"new"), {"k": msgpack.ExtType(4, b"")}])

@@ -15,7 +15,7 @@ def loaded_after(code: str) -> set[str]:
     return set(out.stdout.split())
 
 
-@pytest.mark.inventory("P-170", "P-182")
+@pytest.mark.inventory("P-170", "P-182", "P-057")
 def test_importing_the_wire_and_packing_plain_values_loads_no_array_library() -> None:
     mods = loaded_after(
         "from lakeshore.wire import *; import lakeshore.wire.names, lakeshore.wire.states, lakeshore.wire.messages\n"
