@@ -34,14 +34,22 @@ LOCK = HERE / "requirements" / "pyz.txt"
 WHEELS = HERE / "build" / "wheels"
 LIMIT = 25 * 2**20
 SHEBANG = b"#!/usr/bin/env python3\n"
-PYTHONS = ("311", "312", "313", "314")
+NATIVE = ("msgpack", "cffi", "pynacl")
+PYTHONS = {  # every CPython with published wheels -> what is published for it; `t` is without a GIL
+    "311": NATIVE,
+    "312": NATIVE,
+    "313": NATIVE,
+    "314": NATIVE,
+    "314t": NATIVE,
+    "315": NATIVE,
+    "315t": ("msgpack",),  # pynacl is not, and nothing else wants cffi
+}
 PLATFORMS = {  # name as os.uname() gives it -> pip's platform tags, the oldest system first
     "linux_x86_64": [f"manylinux_2_{glibc}_x86_64" for glibc in (17, 24, 26, 28)] + ["manylinux2014_x86_64"],
     "linux_aarch64": [f"manylinux_2_{glibc}_aarch64" for glibc in (17, 24, 26, 28)] + ["manylinux2014_aarch64"],
     "darwin_arm64": [f"macosx_{system}_0_arm64" for system in (11, 12, 13, 14)]
     + ["macosx_11_0_universal2", "macosx_10_10_universal2"],
 }
-NATIVE = ("msgpack", "cffi", "pynacl")
 NOT_IMPORTED = ("pycparser",)  # cffi wants it to build modules; ours are built
 DROPPED = re.compile(  # of the pure wheels
     r"(^|/)(_tests|tests|__pycache__|__pyinstaller)/|\.(pyi|so|c|h|pyx|pxd)$|(^|/)py\.typed$|^_yaml/|^anyio/pytest_plugin\.py$"
@@ -119,15 +127,16 @@ def build(output: Path, names: list[str]) -> tuple[int, str]:
     entries.update(pure_code(locked))
     for name in names:
         entries.update(native_code(locked, name))
-    start = entries["lakeshore/__main__.py"]
+    start = entries["lakeshore/_start.py"]
     digest = hashlib.sha256()
     for name in sorted(entries):
         digest.update(f"{name}\0{len(entries[name])}\0".encode() + entries[name])
     content = digest.hexdigest()[:32]
     empty = b'CONTENT = ""'
     if start.count(empty) != 1:
-        raise Problem('lakeshore/__main__.py must hold the line CONTENT = "" once')
-    entries["__main__.py"] = start.replace(empty, f'CONTENT = "{content}"'.encode())
+        raise Problem('lakeshore/_start.py must hold the line CONTENT = "" once')
+    entries["lakeshore/_start.py"] = start.replace(empty, f'CONTENT = "{content}"'.encode())
+    entries["__main__.py"] = entries["lakeshore/__main__.py"]
     return write_archive(output, entries), content
 
 
@@ -155,7 +164,7 @@ def pure_code(locked: dict[str, str]) -> dict[str, bytes]:
     """The third-party modules that need no compiler, from the same wheels whatever machine builds."""
     found = {}
     names = [name for name in locked if name not in (*NOT_IMPORTED, "cffi", "pynacl")]
-    for wheel in download(locked, names, "linux_x86_64", PYTHONS[0]):
+    for wheel in download(locked, names, "linux_x86_64", "311"):
         with zipfile.ZipFile(wheel) as opened:
             for name in opened.namelist():
                 if name.endswith("/") or DROPPED.search(name) or not wanted_of_pygments(name):
@@ -188,8 +197,8 @@ def known_to_pygments(name: str, body: bytes) -> bytes:
 def native_code(locked: dict[str, str], platform: str) -> dict[str, bytes]:
     """The published wheels of the compiled modules, whole, for each Python; those of the stable ABI once."""
     found = {}
-    for python in PYTHONS:
-        for wheel in download(locked, list(NATIVE), platform, python):
+    for python, published in PYTHONS.items():
+        for wheel in download(locked, list(published), platform, python):
             abi = "abi3" if "-abi3-" in wheel.name else f"cp{python}"
             found[f"lakeshore/_vendor/_native/{platform}/{abi}/{wheel.name}"] = wheel.read_bytes()
     return found
@@ -231,14 +240,13 @@ def download(locked: dict[str, str], names: list[str], platform: str, python: st
                 "--implementation",
                 "cp",
                 "--python-version",
-                python,
+                python.rstrip("t"),
                 "--abi",
                 f"cp{python}",
                 "--abi",
-                "abi3",
-                "--abi",
                 "none",
             ]
+            command += ["--abi", "abi3"] if not python.endswith("t") else []
             command += [word for tag in PLATFORMS[platform] for word in ("--platform", tag)]
             done = subprocess.run(  # noqa: S603  (our own arguments)
                 [*command, "--dest", str(fresh), "--requirement", str(wanted)],
@@ -293,7 +301,9 @@ def pip() -> list[str]:
 def write_archive(output: Path, entries: dict[str, bytes]) -> int:
     """Write atomically; returns the size. Raises Problem above the limit."""
     when = time.gmtime(max(int(os.environ.get("SOURCE_DATE_EPOCH", "315532800")), 315532800))[:6]
-    folders = {f"{'/'.join(name.split('/')[:depth])}/" for name in entries for depth in range(1, name.count("/") + 1)}
+    # A package without `__init__.py` is found by its folder's entry; every start reads all entries, so others have none.
+    ours = [name for name in entries if not name.startswith("lakeshore/_vendor/")]
+    folders = {f"{'/'.join(name.split('/')[:depth])}/" for name in ours for depth in range(1, name.count("/") + 1)}
     output.parent.mkdir(parents=True, exist_ok=True)
     beside = output.with_name(f".{output.name}.{os.getpid()}")
     try:

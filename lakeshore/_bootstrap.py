@@ -1,8 +1,11 @@
 """Unpacks the archive: once, atomically, into the user's cache; where that cannot be trusted, into a private directory.
 
-Run by `__main__.py` from inside the archive, only when there is no whole tree yet. Rules: a tree appears under its name
+Run by `_start.py` from inside the archive, only when there is no whole tree yet. Rules: a tree appears under its name
 complete or not at all; a tree in use is never pruned; whatever goes wrong (no home, a read-only or full disk, no right
-to execute) the program still starts.
+to execute) the program still starts; nothing is created where it would not be used.
+
+A first run does not wait for the disk: the tree says in which boot of the machine it was written. After another boot it
+is compared with the archive once, file by file, and synced. Where boots have no names it is synced at once.
 """
 
 from __future__ import annotations
@@ -20,15 +23,15 @@ import sys
 import tempfile
 import time
 import zipfile
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 OWN = ("lakeshore/", "dreamlake/")
 NATIVE = "lakeshore/_vendor/_native/"
 TEMPORARY = "lakeshore-run-"
 UNUSED_AFTER = 30 * 86400  # seconds
-KEPT = re.compile(r"(msgpack|nacl)/|_cffi_backend|[^/]+\.dist-info/.*licen[cs]e", re.IGNORECASE)
-NOT_KEPT = ("/", ".c", ".h", ".pyi", ".pyx", ".pxd")  # of the wheels of compiled modules
+PATIENCE = 10  # seconds to wait for another first run, which may have been stopped
+KEPT = re.compile(r"(msgpack|nacl)/|_cffi_backend")  # of the wheels of compiled modules, without
+NOT_KEPT = ("/", ".c", ".h", ".pyi", ".pyx", ".pxd")
 
 
 class Unusable(Exception):
@@ -67,24 +70,27 @@ def cached(archive: str, root: str, content: str, platform: str, start: Any) -> 
         raise Unusable
     base = os.path.dirname(root)
     try:
-        make_private(base)
-        problem = start.unsafe_above(root)
+        problem = start.unsafe_above(os.path.join(nearest(base), "x"))
+        if not problem:
+            make_private(base)
+            problem = start.unsafe_above(root)
         if problem:
             raise Unusable(f"{problem}, so {base} is not used as a cache")
         if nothing_runs(base) and not nothing_runs(tempfile.gettempdir()):
             raise Unusable  # compiled modules could not be loaded from there
-        if os.path.lexists(root):
+        with locked(os.path.join(base, f".{content}.lock")):
+            if not os.path.lexists(root):
+                publish(archive, root, content, platform, start)
             problem = start.unsafe(root)
             if problem:
                 raise Unusable(f"{problem}: remove it to have a cache again")
-            with locked(os.path.join(base, f".{content}.repair")):
-                unpack(archive, root, content, platform, start, durable=True)
-        else:
-            publish(archive, root, content, platform, start)
+            lock = start.hold(root)
+            if lock < 0:  # it lost files, it is from before the machine went down, or another Python unpacked it
+                unpack(archive, root, content, platform, start, kept=True)
+                lock = start.hold(root)
     except OSError as failure:
         said = f"no room to unpack in {base}" if failure.errno in (errno.ENOSPC, errno.EDQUOT) else ""
         raise Unusable(said) from failure
-    lock = -1 if start.unsafe(root) else start.hold(root)
     if lock < 0:
         raise Unusable(f"{root} does not stay as it was written")
     prune(base, root)
@@ -94,6 +100,13 @@ def cached(archive: str, root: str, content: str, platform: str, start: Any) -> 
 def nothing_runs(folder: str) -> bool:
     """Whether it is mounted noexec, so that compiled modules cannot be loaded. False where that is not told."""
     return bool(os.statvfs(folder).f_flag & getattr(os, "ST_NOEXEC", 0))
+
+
+def nearest(path: str) -> str:
+    """The deepest part of it that exists, as a link if it is one."""
+    while not os.path.lexists(path):
+        path = os.path.dirname(path)
+    return path
 
 
 def make_private(base: str) -> None:
@@ -111,32 +124,46 @@ def make_private(base: str) -> None:
 
 
 class locked:  # noqa: N801  (reads as a verb: with locked(path))
-    """An exclusive lock file for the block, or none where the file system has no locks."""
+    """An exclusive lock file for the block, gone after it. After `PATIENCE`, and where there are no locks, without."""
 
     def __init__(self, path: str) -> None:
-        self.fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        self.path, self.fd = path, -1
 
     def __enter__(self) -> None:
-        try:
-            fcntl.flock(self.fd, fcntl.LOCK_EX)
-        except OSError:
-            return
+        until = time.monotonic() + PATIENCE
+        while time.monotonic() < until:
+            fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                os.close(fd)
+                time.sleep(0.02)
+                continue
+            except OSError:
+                pass
+            if os.fstat(fd).st_nlink:
+                self.fd = fd
+                return
+            os.close(fd)  # whoever had it has just removed it
 
     def __exit__(self, *_: object) -> None:
-        os.close(self.fd)
+        if self.fd >= 0:
+            os.unlink(self.path)
+            os.close(self.fd)
 
 
 def publish(archive: str, root: str, content: str, platform: str, start: Any) -> None:
-    """Unpack under another name and rename. Of two first runs at once the later one uses the earlier one's tree."""
+    """Unpack under another name and rename. A tree that somebody else puts there meanwhile stays."""
     fresh = tempfile.mkdtemp(prefix=f".{content}.", dir=os.path.dirname(root))
     try:
-        unpack(archive, fresh, content, platform, start, durable=True)
+        unpack(archive, fresh, content, platform, start)
         try:
             os.rename(fresh, root)
         except OSError as failure:
             if failure.errno not in (errno.ENOTEMPTY, errno.EEXIST):
                 raise
-        sync(os.path.dirname(root))
+        if not start.boot():
+            sync(os.path.dirname(root))
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
 
@@ -155,7 +182,7 @@ def temporary(archive: str, content: str, platform: str, start: Any) -> tuple[st
             failure = problem
             continue
         try:
-            unpack(archive, root, content, platform, start, durable=False)
+            unpack(archive, root, content, platform, start)
         except OSError as problem:
             failure = problem
             shutil.rmtree(root, ignore_errors=True)
@@ -219,54 +246,77 @@ def remove_unless_held(root: str, *, older_than: float) -> None:
             os.close(lock)
 
 
-def unpack(archive: str, root: str, content: str, platform: str, start: Any, *, durable: bool) -> None:
-    """Write the archive's tree below `root`, then the marker. `durable`: compile our own code, sync. Raises OSError."""
+def unpack(archive: str, root: str, content: str, platform: str, start: Any, *, kept: bool = False) -> None:
+    """Write the archive's tree below `root`, then the marker. `kept`: a tree that others may be using is compared with
+    the archive and completed. Raises OSError.
+    """
     try:
         with zipfile.ZipFile(archive) as opened:
-            if f'CONTENT = "{content}"'.encode() not in opened.read("__main__.py"):
+            if f'CONTENT = "{content}"'.encode() not in opened.read("lakeshore/_start.py"):
                 raise SystemExit("lakeshore: the file was replaced while it started: start it again")
-            files = dict(members(opened, platform))
+            now = start.boot()
+            since, tags = known(os.path.join(root, start.MARKER)) if kept else (now, [])
+            tags = sorted({*tags, start.python_tag()})
+            files = dict(members(opened, platform, tags))
     except (zipfile.BadZipFile, KeyError, EOFError) as problem:
         raise SystemExit(f"lakeshore: {archive} is damaged ({problem}): get it again") from problem
+    doubtful = since not in ("", now)  # the machine went down before this was surely on the disk
     folders = sorted({parent for name in files for parent in parents(name)})
-    for folder in folders:
-        for path in (
-            folder,
-            f"{folder}/__pycache__",
-        ):  # made now: compiling on first import must not change the folder's time
-            os.makedirs(os.path.join(root, path), exist_ok=True)
-    written = [write(os.path.join(root, name), body) for name, body in files.items()]
-    if durable:
-        written += [compiled for path in written if (compiled := compile_own(root, path))]
-        with ThreadPoolExecutor(16) as pool:  # a disk commits many syncs at once
-            list(pool.map(sync, written))
-    for folder in folders:
-        os.utime(os.path.join(root, folder), (start.STAMP, start.STAMP))
     watched = [folder for folder in folders if folder.count("/") < 3 or "/_vendor/" not in folder]
+    for folder in folders:
+        os.makedirs(os.path.join(root, folder), exist_ok=True)
+    for folder in watched:  # made now: compiling on first import must not change the folder's time
+        os.makedirs(os.path.join(root, folder, "__pycache__"), exist_ok=True)
+    if doubtful:
+        forget_compiled(root)
+    store = complete if kept else write
+    written = [path for name, body in files.items() if store((path := os.path.join(root, name)), body)]
+    if sys.dont_write_bytecode:
+        compile_own(root, written)
+    if not now or since != now:
+        for path in written if kept and not doubtful else [os.path.join(root, name) for name in files]:
+            sync(path)
+        since = ""
+    for folder in watched:
+        os.utime(os.path.join(root, folder), (start.STAMP, start.STAMP))
     # Where a file system keeps no times a removed file cannot be seen; that must not cost an unpacking at every start.
     keeps = all(os.stat(os.path.join(root, folder)).st_mtime == start.STAMP for folder in watched)
+    text = start.marker(content, since, tags, watched if keeps else []).encode()
     marker = os.path.join(root, start.MARKER)
-    text = "\n".join([content, *(watched if keeps else []), "end"]).encode()
-    if os.path.exists(marker):  # completed in place: those that run from here hold a lock on this very file
+    if os.path.exists(marker):  # those that run from here hold a lock on this very file
         with open(marker, "r+b") as file:
             file.write(text)
             file.truncate()
     else:
         write(marker, text)
-    if durable:
+    if not since:
         sync(marker)
 
 
-def members(opened: zipfile.ZipFile, platform: str) -> list[tuple[str, bytes]]:
-    """(name, body) of what this platform needs: our packages, the pure code, and its wheels' modules."""
+def known(marker: str) -> tuple[str, list[str]]:
+    """The boot in which a tree was written ("?" when its marker is not whole) and the interpreters that it serves."""
+    try:
+        with open(marker, encoding="utf-8", errors="replace") as file:
+            lines = file.read(1 << 20).split("\n")
+    except OSError:
+        return "?", []
+    whole = len(lines) > 3 and lines[-1] == "end"
+    return (lines[1], lines[2].split()) if whole else ("?", [])
+
+
+def members(opened: zipfile.ZipFile, platform: str, tags: list[str]) -> list[tuple[str, bytes]]:
+    """(name, body) of what runs here: our packages, the pure code, and the modules of the wheels for `tags`. Licences
+    and metadata stay in the archive.
+    """
     found = []
+    folders = tuple(f"{NATIVE}{platform}/{tag}/" for tag in [*tags, "abi3"])
     for info in opened.infolist():
         name = info.filename
-        if info.is_dir() or not name.startswith(OWN) or ".." in name.split("/"):
+        if info.is_dir() or not name.startswith(OWN) or ".." in name.split("/") or ".dist-info/" in name:
             continue
         if not name.startswith(NATIVE):
             found.append((name, opened.read(info)))
-        elif name.startswith(f"{NATIVE}{platform}/"):
+        elif name.startswith(folders):
             with zipfile.ZipFile(io.BytesIO(opened.read(info))) as wheel:
                 folder = os.path.dirname(name)
                 kept = [part for part in wheel.namelist() if KEPT.match(part) and not part.endswith(NOT_KEPT)]
@@ -279,28 +329,53 @@ def parents(name: str) -> list[str]:
     return ["/".join(steps[: end + 1]) for end in range(len(steps))]
 
 
-def write(path: str, body: bytes) -> str:
-    """Whole or not at all: somebody may be reading the tree that is completed."""
+def write(path: str, body: bytes) -> bool:
+    """A new file, where nobody looks yet. True."""
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+    try:
+        rest = memoryview(body)
+        while rest:
+            rest = rest[os.write(fd, rest) :]
+    finally:
+        os.close(fd)
+    return True
+
+
+def complete(path: str, body: bytes) -> bool:
+    """Whole or not at all: somebody may be reading the tree that is completed. Whether it was not right already."""
+    try:
+        with open(path, "rb") as file:
+            if file.read() == body:
+                return False
+    except FileNotFoundError:
+        pass
     beside = f"{path}.{os.getpid()}.new"
     try:
-        with open(beside, "wb") as file:
-            file.write(body)
+        write(beside, body)
         os.replace(beside, path)
     except OSError:
         if os.path.exists(beside):
             os.unlink(beside)
         raise
-    return path
+    return True
 
 
-def compile_own(root: str, path: str) -> str | None:
-    """Our own modules are compiled ahead; third-party ones when they are first imported."""
-    if not path.endswith(".py") or "/_vendor/" in path[len(root) :]:
-        return None
-    try:
-        return py_compile.compile(path, doraise=True, invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH)
-    except py_compile.PyCompileError:
-        return None  # the import says it better
+def forget_compiled(root: str) -> None:
+    """What Python compiled was never synced, and it would not notice half of a file."""
+    for folder, _, names in os.walk(root):
+        if os.path.basename(folder) == "__pycache__":
+            for name in names:
+                os.unlink(os.path.join(folder, name))
+
+
+def compile_own(root: str, paths: list[str]) -> None:
+    """Modules are compiled when they are first imported; where Python may not write that down, ours are compiled now."""
+    for path in paths:
+        if path.endswith(".py") and "/_vendor/" not in path[len(root) :]:
+            try:
+                py_compile.compile(path, doraise=True, invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH)
+            except py_compile.PyCompileError:
+                continue  # the import says it better
 
 
 def sync(path: str) -> None:

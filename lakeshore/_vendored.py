@@ -1,7 +1,9 @@
 """Makes the third-party code that travels in the archive importable. A no-op in a checkout and in an installed package.
 
-Rule: beside somebody's own code ours stands at the end of `sys.path`, so that their versions win. Only our own program,
-which runs nobody else's code, puts it first: a host's old `trio` or `click` must not break it.
+Rules: beside somebody's own code ours stands at the end of `sys.path`, so that their versions win. Only our own program,
+which runs nobody else's code, puts it first: a host's old `trio` or `click` must not break it. Where the package is
+imported from the archive itself (PYTHONPATH) and the archive's tree is unpacked already, the rest comes from that
+tree: compiled ahead, with compiled modules. An import never unpacks.
 """
 
 from __future__ import annotations
@@ -9,19 +11,22 @@ from __future__ import annotations
 import os
 import sys
 
+TYPE_CHECKING = False  # as in `lakeshore/__init__.py`
+if TYPE_CHECKING:
+    from typing import Any
+
 _HERE = os.path.dirname(os.path.abspath(__file__))
-_MARKER = os.path.join(os.path.dirname(_HERE), ".lakeshore")
 _lock: int | None = None
+archive = ""  # the archive that was imported from, where an unpacked tree stands in for it
 
 
 def _native(vendor: str) -> list[str]:
     """The directories of compiled modules for this interpreter; without them msgpack is pure and nacl is missing."""
-    if sys.implementation.name != "cpython":
-        return []
-    system = os.uname()
-    version = f"cp{sys.version_info[0]}{sys.version_info[1]}{sys.abiflags}"
-    base = os.path.join(vendor, "_native", f"{system.sysname.lower()}_{system.machine}")
-    return [path for path in (os.path.join(base, version), os.path.join(base, "abi3")) if os.path.isdir(path)]
+    from lakeshore._start import platform, python_tag  # wall: a checkout needs neither
+
+    base, tag = os.path.join(vendor, "_native", platform()), python_tag()
+    tags = [tag] if tag.endswith("t") else [tag, "abi3"]  # without a GIL there is no stable ABI
+    return [path for name in tags if os.path.isdir(path := os.path.join(base, name))]
 
 
 def _hold() -> int | None:
@@ -29,7 +34,7 @@ def _hold() -> int | None:
     import fcntl  # wall: only inside an unpacked archive
 
     try:
-        lock = os.open(_MARKER, os.O_RDONLY | os.O_CLOEXEC)
+        lock = os.open(os.path.join(os.path.dirname(_HERE), ".lakeshore"), os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return None
     try:
@@ -40,6 +45,21 @@ def _hold() -> int | None:
     return lock
 
 
+def _from_archive(loader: Any) -> list[str]:
+    """Imported from the archive: go on in its unpacked tree, if there is one. The paths of the third-party code."""
+    global _lock, archive  # noqa: PLW0603  (one process imports from one archive)
+    name = os.path.join("lakeshore", "_start.py")
+    start: dict[str, Any] = {"__name__": "lakeshore._start"}
+    exec(compile(loader.get_data(name), name, "exec", dont_inherit=True), start)  # noqa: S102  (our own file)
+    root, lock = start["unpacked"]()
+    if lock < 0:
+        return [os.path.join(_HERE, "_vendor")]  # compiled modules cannot be imported from there
+    archive, _lock = os.path.abspath(loader.archive), lock
+    sys.modules[__package__].__path__ = [os.path.join(root, "lakeshore")]
+    vendor = os.path.join(root, "lakeshore", "_vendor")
+    return [*_native(vendor), vendor]
+
+
 def extend_path(*, first: bool = False, lock: int | None = None) -> None:
     """Append (for our own program: put first, after our root) `_vendor` and this interpreter's native modules. Once.
 
@@ -47,15 +67,15 @@ def extend_path(*, first: bool = False, lock: int | None = None) -> None:
     """
     global _lock  # noqa: PLW0603  (the lock lives as long as the process)
     vendor = os.path.join(_HERE, "_vendor")
-    if vendor in sys.path and not first:
+    if (vendor in sys.path or archive) and not first:
         return
     if os.path.isdir(vendor):
         paths = [*_native(vendor), vendor]
         if lock is not None and _lock is not None:
             os.close(_lock)
         _lock = lock if lock is not None else _lock or _hold()
-    elif hasattr(globals()["__loader__"], "archive"):  # imported from inside the archive: compiled modules cannot be
-        paths = [vendor]
+    elif hasattr(globals()["__loader__"], "archive"):
+        paths = _from_archive(globals()["__loader__"])
     else:
         return
     if not first:
