@@ -301,7 +301,7 @@ def pip() -> list[str]:
 def write_archive(output: Path, entries: dict[str, bytes]) -> int:
     """Write atomically; returns the size. Raises Problem above the limit."""
     when = time.gmtime(max(int(os.environ.get("SOURCE_DATE_EPOCH", "315532800")), 315532800))[:6]
-    # A package without `__init__.py` is found by its folder's entry; every start reads all entries, so others have none.
+    # A package without `__init__.py` is found by its folder's entry. Every start reads all entries: others have none.
     ours = [name for name in entries if not name.startswith("lakeshore/_vendor/")]
     folders = {f"{'/'.join(name.split('/')[:depth])}/" for name in ours for depth in range(1, name.count("/") + 1)}
     output.parent.mkdir(parents=True, exist_ok=True)

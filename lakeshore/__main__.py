@@ -20,7 +20,7 @@ def main():  # type: () -> None
     """Run the CLI; called `nymph`, its `nymph` group."""
     here = os.path.dirname(os.path.abspath(__file__))
     inside = getattr(globals().get("__loader__"), "archive", "")
-    if sys.version_info < (3, 11):
+    if sys.version_info < (3, 11):  # noqa: UP036  (whatever `python3` is starts it)
         if inside:
             run(os.path.join("lakeshore", "_old_python.py"))["hand_over"](sys.argv)  # type: ignore[operator]
         sys.path.insert(0, here)

@@ -29,7 +29,7 @@ OWN = ("lakeshore/", "dreamlake/")
 NATIVE = "lakeshore/_vendor/_native/"
 TEMPORARY = "lakeshore-run-"
 UNUSED_AFTER = 30 * 86400  # seconds
-PATIENCE = 10  # seconds to wait for another first run, which may have been stopped
+PATIENCE = 60  # seconds to wait for another first run, which may have been stopped
 KEPT = re.compile(r"(msgpack|nacl)/|_cffi_backend")  # of the wheels of compiled modules, without
 NOT_KEPT = ("/", ".c", ".h", ".pyi", ".pyx", ".pxd")
 
@@ -70,7 +70,10 @@ def cached(archive: str, root: str, content: str, platform: str, start: Any) -> 
         raise Unusable
     base = os.path.dirname(root)
     try:
-        problem = start.unsafe_above(os.path.join(nearest(base), "x"))
+        above = nearest(base)
+        if not os.path.islink(above) and not os.path.isdir(above):
+            raise Unusable  # a home such as /dev/null
+        problem = start.unsafe_above(os.path.join(above, "x"))
         if not problem:
             make_private(base)
             problem = start.unsafe_above(root)
@@ -369,7 +372,7 @@ def forget_compiled(root: str) -> None:
 
 
 def compile_own(root: str, paths: list[str]) -> None:
-    """Modules are compiled when they are first imported; where Python may not write that down, ours are compiled now."""
+    """Modules are compiled when they are first imported; where Python may not store that, ours are compiled now."""
     for path in paths:
         if path.endswith(".py") and "/_vendor/" not in path[len(root) :]:
             try:

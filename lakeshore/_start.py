@@ -162,7 +162,9 @@ def enter(archive: str, run: "Callable[[str], dict[str, Any]]") -> None:
     if lock < 0:
         from types import SimpleNamespace  # wall: the first start alone
 
-        root, lock = run("lakeshore/_bootstrap.py")["prepare"](archive, root, CONTENT, platform(), SimpleNamespace(**globals()))
+        root, lock = run("lakeshore/_bootstrap.py")["prepare"](
+            archive, root, CONTENT, platform(), SimpleNamespace(**globals())
+        )
     sys.path[:] = [root] + [entry for entry in sys.path if os.path.abspath(entry) not in (root, archive)]
     from lakeshore import _self, _vendored  # wall: they come from the unpacked tree
 

@@ -47,7 +47,7 @@ def _hold() -> int | None:
 
 def _from_archive(loader: Any) -> list[str]:
     """Imported from the archive: go on in its unpacked tree, if there is one. The paths of the third-party code."""
-    global _lock, archive  # noqa: PLW0603  (one process imports from one archive)
+    global _lock, archive
     name = os.path.join("lakeshore", "_start.py")
     start: dict[str, Any] = {"__name__": "lakeshore._start"}
     exec(compile(loader.get_data(name), name, "exec", dont_inherit=True), start)  # noqa: S102  (our own file)

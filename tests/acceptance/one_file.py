@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
-from lakeshore.__main__ import unsafe_above
+from lakeshore._start import unsafe_above
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -25,8 +25,8 @@ def test_its_root_holds_our_two_packages_and_main_and_nothing_else(pyz: Path) ->
     with zipfile.ZipFile(pyz) as opened:
         names = opened.namelist()
     assert {name.split("/")[0] for name in names} == {"lakeshore", "dreamlake", "__main__.py"}
-    folders = {name.rsplit("/", 1)[0] + "/" for name in names if "/" in name.rstrip("/")}
-    assert folders <= set(names)
+    folders = {f"{name.rsplit('/', 1)[0]}/" for name in names if name.endswith(".py") and "/_vendor/" not in name}
+    assert folders - {"__main__.py/"} <= set(names)
     assert not [name for name in names if "__pycache__" in name or name.endswith((".pyc", ".so"))]
 
 
@@ -53,6 +53,35 @@ def test_the_same_sources_give_the_same_bytes_wherever_they_lie_and_a_second_bui
     build(first, checkout=one)
     build(second, checkout=two, PIP_NO_INDEX="1", PIP_FIND_LINKS=str(tmp_path), TZ="Asia/Tokyo", LC_ALL="C")
     assert first.read_bytes() == second.read_bytes()
+
+
+def test_a_release_carries_the_wheels_of_every_platform_and_python_and_is_small_enough(tmp_path: Path) -> None:
+    module = load_build()
+    path = tmp_path / "lakeshore"
+    build(path, "--platforms", "all")
+    assert path.stat().st_size <= module.LIMIT
+    locked = (ROOT / "requirements" / "pyz.txt").read_text()
+    tags = {"linux_x86_64": "manylinux", "linux_aarch64": "manylinux", "darwin_arm64": "macosx"}
+    wanted = {("abi3", "pynacl")} | {
+        (f"cp{python}", project)
+        for python, published in module.PYTHONS.items()
+        for project in published
+        if project != "pynacl" or python.endswith("t")
+    }
+    with zipfile.ZipFile(path) as opened:
+        for platform, system in tags.items():
+            prefix = f"lakeshore/_vendor/_native/{platform}/"
+            wheels = [name for name in opened.namelist() if name.startswith(prefix)]
+            found = set()
+            for name in wheels:
+                assert hashlib.sha256(opened.read(name)).hexdigest() in locked
+                folder, wheel = name.removeprefix(prefix).split("/")
+                project, _version, _python, abi, place = wheel.removesuffix(".whl").split("-")
+                assert folder == abi
+                assert system in place
+                assert platform.split("_", 1)[1] in place or "universal2" in place
+                found.add((folder, project))
+            assert found == wanted
 
 
 def test_the_lock_names_every_file_by_hash_and_no_index() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import importlib.util
 import os
@@ -16,53 +17,7 @@ from pathlib import Path
 
 import pytest
 from one_file import build, copy_checkout
-
-VERSION = re.compile(r"lakeshore \d+\.\d+\.\d+\n")
-TREE = re.compile(r"[0-9a-f]{32}-\w+")
-CLEAN = [sys.executable, "-S"]  # no site-packages: third-party code can only come from the archive
-ENTER = (
-    "import runpy, sys\n"
-    "sys.argv = [{pyz!r}, '--version']\n"
-    "runpy.run_path({pyz!r}, run_name='__main__')\n"
-    "import lakeshore\n"
-)
-
-
-def environment(cache: Path | None, **more: str) -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if name not in ("XDG_CACHE_HOME", "PYTHONPATH", "TMPDIR")}
-    return {**kept, **({"XDG_CACHE_HOME": str(cache)} if cache else {}), **more}
-
-
-def version(
-    pyz: Path, cache: Path | None, *, before: Callable[[], None] | None = None, **more: str
-) -> subprocess.CompletedProcess[str]:
-    """Start the archive for its version, the cheapest thing that goes all the way in."""
-    done = subprocess.run(
-        [*CLEAN, pyz, "--version"],
-        check=False,
-        capture_output=True,
-        text=True,
-        env=environment(cache, **more),
-        preexec_fn=before,
-    )
-    assert done.returncode == 0, done.stderr
-    assert VERSION.fullmatch(done.stdout)
-    return done
-
-
-def inside(pyz: Path, cache: Path, code: str, **more: str) -> list[str]:
-    """Run `code` in a process that the archive was started in; its printed lines."""
-    program = ENTER.format(pyz=str(pyz)) + code
-    done = subprocess.run(
-        [*CLEAN, "-c", program], check=False, capture_output=True, text=True, env=environment(cache, **more)
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout.splitlines()[1:]
-
-
-def trees(cache: Path) -> list[Path]:
-    return [path for path in (cache / "lakeshore").iterdir() if TREE.fullmatch(path.name)]
-
+from starting import CLEAN, ENTER, VERSION, environment, inside, mounted, trees, version
 
 # --- the usual way
 
@@ -121,12 +76,17 @@ def test_without_a_matching_wheel_msgpack_is_pure_and_nothing_else_is_lost(priva
     assert lines == ["msgpack.fallback None", "[1]"]
 
 
-def test_two_first_runs_at_once_share_one_tree(pyz: Path, private_cache: Path) -> None:
+def test_of_many_first_runs_at_once_one_unpacks_and_all_use_its_tree(pyz: Path, private_cache: Path) -> None:
     started = [
         subprocess.Popen([*CLEAN, pyz, "--version"], stdout=subprocess.PIPE, text=True, env=environment(private_cache))
-        for _ in range(3)
+        for _ in range(8)
     ]
+    seen = set()
+    while any(process.poll() is None for process in started):
+        with contextlib.suppress(FileNotFoundError):
+            seen |= {name for name in os.listdir(private_cache / "lakeshore") if re.fullmatch(r"\.\w{32}\.\w{8}", name)}
     assert all(VERSION.fullmatch(process.communicate()[0]) for process in started)
+    assert len(seen) == 1
     assert [path.name for path in (private_cache / "lakeshore").iterdir()] == [trees(private_cache)[0].name]
 
 
@@ -162,7 +122,7 @@ def test_on_pythonpath_the_archive_imports_and_shadows_nothing(pyz: Path, tmp_pa
         check=False,
         capture_output=True,
         text=True,
-        env=environment(None, PYTHONPATH=f"{pyz}{os.pathsep}{tmp_path}"),
+        env=environment(None, HOME=str(tmp_path), PYTHONPATH=f"{pyz}{os.pathsep}{tmp_path}"),
         cwd="/",  # not the checkout: `python -c` and `-m` look there first
     )
     assert done.returncode == 0, done.stderr
@@ -196,6 +156,11 @@ def link(tree: Path) -> None:
     tree.symlink_to("real")
 
 
+def link_above(tree: Path) -> None:
+    tree.parent.rename(tree.parent.with_name("real"))
+    tree.parent.symlink_to("real")
+
+
 def open_above(tree: Path) -> None:
     tree.parent.chmod(0o777)
 
@@ -208,7 +173,7 @@ def give_away(tree: Path) -> None:
     os.chown(tree, 12345, -1)
 
 
-@pytest.mark.parametrize("spoil", [loosen, link, open_above, open_for_the_group, give_away])
+@pytest.mark.parametrize("spoil", [loosen, link, link_above, open_above, open_for_the_group, give_away])
 def test_a_tree_that_somebody_else_could_have_written_is_never_imported(
     pyz: Path, filled_cache: Path, tmp_path: Path, spoil: Callable[[Path], None]
 ) -> None:
@@ -220,7 +185,7 @@ def test_a_tree_that_somebody_else_could_have_written_is_never_imported(
     except PermissionError:
         pytest.skip("needs root")
     done = version(pyz, filled_cache, TMPDIR=str(tmp_path))
-    assert "temporary directory" in done.stderr or "remove it" in done.stderr
+    assert "temporary directory" in done.stderr
     assert list(tmp_path.iterdir()) == []
 
 
@@ -234,21 +199,6 @@ def test_without_a_usable_home_a_private_directory_serves_and_is_removed(pyz: Pa
     scratch.mkdir()
     assert version(pyz, None, HOME=str(occupied / "home"), TMPDIR=str(scratch)).stderr == ""
     assert list(scratch.iterdir()) == []
-
-
-def mounted(options: str, cache: Path, *command: str, **more: str) -> subprocess.CompletedProcess[str]:
-    """Run a command that alone sees a fresh file system at `cache`."""
-    enter = ["unshare", "--mount"] if os.geteuid() == 0 else ["unshare", "--map-root-user", "--mount"]
-    if not shutil.which("unshare") or subprocess.run([*enter, "true"], check=False, capture_output=True).returncode:
-        pytest.skip("no mount namespaces here")
-    script = 'mount -t tmpfs -o "$1" none "$2" && shift 2 && exec "$@"'
-    return subprocess.run(
-        [*enter, "sh", "-c", script, "sh", options, str(cache), *command],
-        check=False,
-        capture_output=True,
-        text=True,
-        env=environment(cache, **more),
-    )
 
 
 def test_a_read_only_home_is_no_obstacle(pyz: Path, private_cache: Path) -> None:
@@ -364,25 +314,25 @@ def test_help_from_a_warm_cache_comes_from_the_tree_and_loads_nothing_heavy(pyz:
 # --- old interpreters
 
 
-def old_python() -> str | None:
-    places = [
-        Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions" / name for name in ("3.6.15", "3.8.18")
-    ]
-    found = [str(place / "bin" / "python") for place in places if os.access(place / "bin" / "python", os.X_OK)]
-    return found[0] if found else None
+OLD = ("2.7.18", "3.6.15", "3.10.13")
 
 
-needs_old = pytest.mark.skipif(old_python() is None, reason="no Python older than 3.11 here")
+def old_python(version: str) -> str:
+    """One that pyenv has; else the test is skipped."""
+    path = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions" / version / "bin" / "python"
+    if not os.access(path, os.X_OK):
+        pytest.skip(f"no Python {version} here")
+    return str(path)
 
 
-@needs_old
-def test_an_old_python_hands_over_to_a_newer_one_on_path(pyz: Path, warm_cache: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("old", OLD)
+def test_an_old_python_hands_over_to_a_newer_one_on_path(pyz: Path, warm_cache: Path, tmp_path: Path, old: str) -> None:
     shim = tmp_path / "python3.14"
     shim.write_text("#!/bin/sh\nexit 127\n")  # a version manager's shim with nothing behind it
     shim.chmod(0o755)
     (tmp_path / "python3.11").symlink_to(os.path.realpath(sys.executable))
     done = subprocess.run(
-        [str(old_python()), pyz, "--version"],
+        [old_python(old), pyz, "--version"],
         check=False,
         capture_output=True,
         text=True,
@@ -391,12 +341,12 @@ def test_an_old_python_hands_over_to_a_newer_one_on_path(pyz: Path, warm_cache: 
     assert VERSION.fullmatch(done.stdout), done.stderr
 
 
-@needs_old
+@pytest.mark.parametrize("old", OLD)
 def test_an_old_python_alone_is_told_what_was_found_and_what_to_install(
-    pyz: Path, warm_cache: Path, tmp_path: Path
+    pyz: Path, warm_cache: Path, tmp_path: Path, old: str
 ) -> None:
     done = subprocess.run(
-        [str(old_python()), pyz, "--version"],
+        [old_python(old), pyz, "--version"],
         check=False,
         capture_output=True,
         text=True,
