@@ -1,6 +1,6 @@
 """Makes the third-party code that travels in the archive importable. A no-op in a checkout and in an installed package.
 
-Rules: beside somebody's own code ours stands at the end of `sys.path`, so that their versions win. Only our own program,
+Rules: beside somebody's code ours stands at the end of `sys.path`, so that their versions win. Only our own program,
 which runs nobody else's code, puts it first: a host's old `trio` or `click` must not break it. Where the package is
 imported from the archive itself (PYTHONPATH) and the archive's tree is unpacked already, the rest comes from that
 tree: compiled ahead, with compiled modules. An import never unpacks.
