@@ -35,12 +35,25 @@ GENERATED = {
     "contributing.md": sources.contributing,
     "benchmarks.md": sources.benchmarks,
 }
+WIDE = ("comparison.md", "benchmarks.md")
+"""Their tables need the room of the page's own contents."""
 _pages: dict[str, twins.Twin] = {}
 _order: dict[str, int] = {}
 
 
+def _menu(nav: list[Any], docs: Path) -> list[Any]:
+    """The menu without pages that are not there; a page that it does not name stands at the end of the guides."""
+    kept = _there(nav, docs)
+    named = {
+        name for entry in kept for pages in entry.values() for name in ([pages] if isinstance(pages, str) else pages)
+    }
+    found = [path.relative_to(docs).as_posix() for path in sorted(docs.rglob("*.md"))]
+    guides = next(entry["Guides"] for entry in kept if "Guides" in entry)
+    guides += [name for name in found if name not in named and not name.startswith("adr/")]
+    return kept
+
+
 def _there(nav: Any, docs: Path) -> Any:
-    """The menu without pages that are neither written yet nor generated."""
     if isinstance(nav, list):
         return [kept for item in nav if (kept := _there(item, docs)) is not None]
     if isinstance(nav, dict):
@@ -51,7 +64,7 @@ def _there(nav: Any, docs: Path) -> Any:
 def on_config(config: Any) -> None:
     _pages.clear()
     _order.clear()
-    config.nav = _there(config.nav, Path(config.docs_dir))
+    config.nav = _menu(config.nav, Path(config.docs_dir))
 
 
 def on_files(files: Any, config: Any) -> Any:
@@ -71,6 +84,8 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
         page.meta.setdefault("description", about[1])
     text = sources.without_directives(sources.included(markdown))
     section = page.parent.title if page.parent is not None else "" if page.is_homepage else "Decisions"
+    if page.file.src_uri in WIDE:
+        page.meta.setdefault("hide", ["toc"])
     if not page.meta.get("noindex"):
         twin = twins.Twin(path=page.file.src_uri, section=section, text=text, said=page.meta.get("description"))
         _pages[twin.path] = twin
