@@ -36,6 +36,7 @@ COMMANDS: dict[str, Entry] = {
     "jobs": Entry("See, kill, retry and prune invocations", "lakeshore.cli.jobs", "jobs"),
     "auth": Entry("Save a login, check it, forget it", "lakeshore.cli.auth", "auth"),
     "admin": Entry("Tokens and namespaces, for the operator", "lakeshore.cli.admin", "admin"),
+    "doctor": Entry("Look for what is wrong here, and say what to do", "lakeshore.cli.doctor", "doctor"),
     "backup": Entry("Copy a server's state while it runs", "lakeshore.cli.backup", "backup"),
     "restore": Entry("Make a state directory of a backup", "lakeshore.cli.backup", "restore"),
     "completion": Entry("Completion for bash, zsh and fish", "lakeshore.cli.completion", "completion"),

@@ -25,7 +25,7 @@ FLOOR = (3, 35, 0)
 """RETURNING came with 3.35; partial indexes and upserts are older."""
 
 _SYNCHRONOUS: dict[str, str] = {"power": "FULL", "process": "NORMAL", "none": "OFF"}
-_NETWORK_FILE_SYSTEMS = frozenset(
+NETWORK_FILE_SYSTEMS = frozenset(
     {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "lustre", "gpfs", "glusterfs", "fuse.sshfs", "beegfs"}
 )
 
@@ -116,12 +116,22 @@ def _explain(path: str, exc: sqlite3.Error) -> str:
 
 def refuse_network_file_system(directory: Path) -> None:
     """SQLite's WAL needs shared memory, which network file systems do not give."""
+    found = file_system_of(directory)
+    if found is not None and found[1] in NETWORK_FILE_SYSTEMS:
+        raise UnfitPlane(
+            f"{os.path.realpath(directory)} is on a network file system ({found[1]} at {found[0]}), where SQLite's "
+            "locks and shared memory do not hold; set LAKESHORE_HOME (or --state-dir) to a directory on a local disk"
+        )
+
+
+def file_system_of(directory: Path) -> tuple[str, str] | None:
+    """(mount point, kind) of what a directory lies on; None where the system does not tell."""
     if not sys.platform.startswith("linux"):
-        return
+        return None
     try:
         mounts = Path("/proc/self/mounts").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
-        return
+        return None
     target = os.path.realpath(directory)
     best, kind = "", ""
     for line in mounts:
@@ -130,8 +140,4 @@ def refuse_network_file_system(directory: Path) -> None:
         inside = target == point or target.startswith(point.rstrip("/") + "/")
         if inside and len(point) >= len(best):
             best, kind = point, fields[2]
-    if kind in _NETWORK_FILE_SYSTEMS:
-        raise UnfitPlane(
-            f"{target} is on a network file system ({kind} at {best}), where SQLite's locks and shared memory do not "
-            "hold; set LAKESHORE_HOME (or --state-dir) to a directory on a local disk"
-        )
+    return (best, kind) if kind else None

@@ -1,0 +1,1 @@
+"""What `lakeshore doctor` looks at, a noun a file. A check changes nothing, shows no secret, and never guesses."""
