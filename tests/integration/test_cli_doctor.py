@@ -27,6 +27,7 @@ from served import ADMIN, Served, environment, running
 from lakeshore import Dispatch, SyncQueue
 from lakeshore._version import __version__
 from lakeshore.cli.main import main
+from lakeshore.plane.database import SCHEMA_VERSION
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 Found = dict[str, list[dict[str, Any]]]
@@ -98,7 +99,7 @@ def test_with_everything_in_order_each_line_is_ok(server: Served, doctor: Doctor
     done.has("server lock", "ok", f"held by pid {server.process.pid}")
     done.has("version", "ok", __version__)
     done.has("token", "ok", "namespace default, scope full; open mode")
-    done.has("state schema", "ok", "lakeshore.db: schema 2")
+    done.has("state schema", "ok", f"lakeshore.db: schema {SCHEMA_VERSION}")
 
 
 def test_a_server_that_runs_here_and_is_not_named_is_found(server: Served, doctor: Doctor) -> None:

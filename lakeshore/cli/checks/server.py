@@ -22,8 +22,8 @@ from lakeshore.net.response import Response
 from lakeshore.net.target import Target, parse_target
 from lakeshore.server.state import default_directory, local_server
 
+from ..choice import Choice, choose
 from ..failures import Failure
-from ..server import Choice, choose
 from .finding import Asked, Finding, failure, ok, warning
 
 ROUNDS = 5
