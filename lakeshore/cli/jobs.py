@@ -21,12 +21,12 @@ from .failures import Failure
 from .groups import Group
 from .named import Named
 from .numbers import Age, Whole
-from .output import age, duration, local_time, moment, plain, print_json, print_table, say
+from .output import age, ahead, duration, local_time, moment, plain, print_json, print_table, say
 from .server import connect, server_options
 
-STATES = ("queued", "running", "succeeded", "failed", "killed", "timeout")
-ENDS = STATES[2:]
-TIMES = ("submittedAt", "claimedAt", "startedAt", "finishedAt")
+STATES = ("queued", "delayed", "running", "succeeded", "failed", "killed", "timeout")
+ENDS = STATES[3:]
+TIMES = ("submittedAt", "due", "claimedAt", "startedAt", "finishedAt")
 ALIASES = {"worker": "workerId", "queue": "queueName"}
 """Names that a row has twice, in short for jq."""
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -86,7 +86,7 @@ def list_(
             str(row["queue"] or "—"),
             str(row.get("attempt", "")),
             age(row.get("submittedAt"), now),
-            age(row.get("startedAt"), now),
+            ahead(row.get("due"), now) if row.get("why") else age(row.get("startedAt"), now),
         )
         for row in rows
     ]

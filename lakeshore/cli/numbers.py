@@ -48,6 +48,28 @@ class Age(click.FloatRange):
         return float(found[1]) * _HOURS[found[2] or "h"]
 
 
+class Length(click.FloatRange):
+    """A length of time as `90s`, `5m`, `1h30m`, `2d`, `1w`; in seconds."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        if isinstance(value, float):
+            return value
+        text = str(value).strip()
+        if not re.fullmatch(r"(?:\d+(?:\.\d+)?[smhdw])+", text):
+            self.fail(f"{value} is no length of time: write 90s, 5m, 1h30m or 1d", param, ctx)
+        return sum(float(n) * _HOURS[unit] * 3600 for n, unit in re.findall(r"(\d+(?:\.\d+)?)([smhdw])", text))
+
+    @staticmethod
+    def text(seconds: float) -> str:
+        """The same length in as few units as say it exactly."""
+        parts = []
+        for unit, size in (("d", 86400), ("h", 3600), ("m", 60)):
+            n, seconds = divmod(seconds, size)
+            if n:
+                parts.append(f"{int(n)}{unit}")
+        return "".join([*parts, f"{seconds:.12g}s"] if seconds or not parts else parts)
+
+
 class Bytes(click.IntRange):
     """A size in bytes, as `500M`, `20G`, `1T` (powers of 1,024) or a bare number."""
 

@@ -118,6 +118,15 @@ def age(text: object, now: datetime) -> str:
     return "—" if found is None else duration((now - found).total_seconds())
 
 
+def ahead(text: object, now: datetime) -> str:
+    """How long until then: `in 4s`, `in 12m`; `now` when it has passed, `—` for never."""
+    found = moment(text)
+    if found is None:
+        return "—"
+    left = (found - now).total_seconds()
+    return f"in {duration(left)}" if left > 0 else "now"
+
+
 def duration(seconds: float) -> str:
     """A length of time in one unit, rounded down; below ten seconds with a decimal."""
     seconds = max(seconds, 0.0)
@@ -130,8 +139,9 @@ def duration(seconds: float) -> str:
 
 
 def local_time(text: object, now: datetime) -> str:
-    """A time for people: local, to the second, and how long ago."""
+    """A time for people: local, to the second, and how long ago, or how long until then."""
     found = moment(text)
     if found is None:
         return "—"
-    return f"{found.astimezone():%Y-%m-%d %H:%M:%S %Z} ({age(text, now)} ago)"
+    how_far = ahead(text, now) if found > now else f"{age(text, now)} ago"
+    return f"{found.astimezone():%Y-%m-%d %H:%M:%S %Z} ({how_far})"

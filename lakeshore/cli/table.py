@@ -34,6 +34,7 @@ COMMANDS: dict[str, Entry] = {
     "serve": Entry("Run the control plane", "lakeshore.cli.serve", "serve"),
     "worker": Entry("Run workers on this machine", "lakeshore.cli.worker", "worker"),
     "jobs": Entry("See, kill, retry and prune invocations", "lakeshore.cli.jobs", "jobs"),
+    "schedule": Entry("Run functions periodically", "lakeshore.cli.schedule", "schedule"),
     "auth": Entry("Save a login, check it, forget it", "lakeshore.cli.auth", "auth"),
     "admin": Entry("Tokens and namespaces, for the operator", "lakeshore.cli.admin", "admin"),
     "doctor": Entry("Look for what is wrong here, and say what to do", "lakeshore.cli.doctor", "doctor"),

@@ -124,6 +124,33 @@ class ApiClient:
         body |= {name: value for name, value in (("queue", queue), ("cursor", cursor)) if value is not None}
         return self._map("POST", self._ours("invocations", "prune"), body=body)
 
+    # -- schedules
+
+    def schedules(self) -> list[dict[str, Any]]:
+        """A namespace's schedules, by name."""
+        found: list[dict[str, Any]] = self._map("GET", self._ours("schedules")).get("schedules", [])
+        return found
+
+    def add_schedule(self, asked: Mapping[str, Any]) -> dict[str, Any]:
+        """`{name, queue, every | cron, tz?, catchUp?, overlap?, envelope}`; asked for again it is the same one.
+
+        ApiError 409 when the name is another one's.
+        """
+        return self._insist(lambda: self._map("POST", self._ours("schedules"), body=asked), [])
+
+    def pause_schedule(self, name: str, *, paused: bool) -> dict[str, Any]:
+        """Pause a schedule, or let it go on. ApiError 404."""
+        return self._insist(lambda: self._map("PATCH", self._ours("schedules", name), body={"paused": paused}), [])
+
+    def remove_schedule(self, name: str) -> None:
+        """Forget a schedule. ApiError 404, unless it was there before an answer was lost."""
+        lost: list[NetError] = []
+        try:
+            self._insist(lambda: self._map("DELETE", self._ours("schedules", name)), lost)
+        except ApiError as error:
+            if not (lost and error.status == 404):
+                raise
+
     # -- the server itself
 
     def whoami(self) -> dict[str, Any]:

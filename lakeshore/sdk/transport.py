@@ -3,7 +3,8 @@ may run what.
 
 A worker's gates, in this order: a registry entry is the operator's own choice and passes; a pickled function needs
 `allow_pickled`, then a matching runtime, then an undamaged blob, and only then is it unpickled; a reference must
-name a UDF (else `allow_pickled`), and its source here must be the source that was submitted.
+name a UDF (else `allow_pickled`), and its source here must be the source that was submitted, unless the submitter
+asked for whatever source is here (`ANY_SOURCE`).
 Reference: python-sdk/udf.md, "How the function crosses the wire"; api/function-protocol.md, "Function transport".
 """
 
@@ -22,6 +23,7 @@ from typing import Any
 
 from lakeshore.sdk.errors import TransportError, WorkerError
 from lakeshore.sdk.functions import TRANSPORTS, UDF, file_stamp, inner, reference_of, walk
+from lakeshore.wire.names import ANY_SOURCE
 
 INLINE_PICKLE_LIMIT = 32 * 1024
 POLICIES = ("strict", "minor", "off")
@@ -330,6 +332,8 @@ def _check_source(fn: Any, module: str, qualname: str, submitted: str | None, po
             f"{module}:{qualname} source differs from the submitted version, or may: its file changed after this "
             "worker imported it; restart the worker"
         )
+    if submitted == ANY_SOURCE:
+        return
     if submitted is None:
         raise WorkerError(
             f"{module}:{qualname} was submitted without a source hash, and its source is at hand here: nothing shows "

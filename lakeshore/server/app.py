@@ -20,6 +20,7 @@ from .dispatcher import Dispatcher
 from .http import HttpError
 from .http.server import HttpServer
 from .records import Records
+from .scheduler import Scheduler
 from .submissions import Submissions
 
 T = TypeVar("T")
@@ -57,6 +58,7 @@ class App:
     gate: Gate
     blobs: BlobStore
     submissions: Submissions
+    scheduler: Scheduler
     pages: PageReader
     lease_s: float
     started_at: float

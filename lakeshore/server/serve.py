@@ -49,6 +49,7 @@ from .http import (
 from .janitor import Janitor
 from .records import Records, RecordsError
 from .routes.table import handler_of
+from .scheduler import Scheduler
 from .state import State, StateError, open_state
 from .submissions import Submissions
 
@@ -130,6 +131,7 @@ async def serve(
                 started(dispatcher)
             nursery.start_soon(_write_uses, records)
             nursery.start_soon(janitor.run)
+            nursery.start_soon(app.scheduler.run)
             await nursery.start(http.serve, listeners)
             _announce(options, state, admin, listeners)
             try:
@@ -165,12 +167,14 @@ def _app(
         origins=frozenset(options.cors_origins),
     )
     blobs = BlobStore(plane.blobs, state.key_for(_BLOB_URLS))
+    submissions = Submissions(blobs)
     return App(
         dispatcher=dispatcher,
         records=records,
         gate=gate,
         blobs=blobs,
-        submissions=Submissions(blobs),
+        submissions=submissions,
+        scheduler=Scheduler(dispatcher, records, submissions),
         pages=pages,
         lease_s=options.lease_s,
         started_at=time.time(),

@@ -103,6 +103,9 @@ def check_topic(value: object, field: str = "topic") -> str:
     return _printable(value, field)
 
 
+ANY_SOURCE: Final = "any"
+"""As the `src_hash` of a function by reference: whatever source the worker has. For calls that outlive a version."""
+
 # ---- ULIDs
 
 _ALPHABET: Final = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"

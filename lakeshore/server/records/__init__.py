@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .schedules import ScheduleRow
 from .store import NamespaceRow, Records, RecordsError, Scope, Taken, TokenRow, WorkerRow
 
-__all__ = ["NamespaceRow", "Records", "RecordsError", "Scope", "Taken", "TokenRow", "WorkerRow"]
+__all__ = ["NamespaceRow", "Records", "RecordsError", "ScheduleRow", "Scope", "Taken", "TokenRow", "WorkerRow"]

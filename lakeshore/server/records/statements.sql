@@ -18,6 +18,12 @@ CREATE TABLE audit (
   subject TEXT NOT NULL
 );
 
+CREATE TABLE schedule (
+  ns TEXT NOT NULL, name TEXT NOT NULL, queue TEXT NOT NULL, every REAL, cron TEXT, tz TEXT, catch_up TEXT NOT NULL,
+  overlap TEXT NOT NULL, envelope BLOB NOT NULL, created_at REAL NOT NULL, since REAL NOT NULL, paused INTEGER NOT NULL,
+  last_at REAL, last_id TEXT, skipped INTEGER NOT NULL, PRIMARY KEY (ns, name)
+) WITHOUT ROWID;
+
 -- name: namespaces
 SELECT name, org, created_at FROM namespace ORDER BY name
 
@@ -58,6 +64,27 @@ SET machine_id = :machine_id, label = :label, lanes = :lanes, info = :info, hell
 
 -- name: drop_workers_of
 DELETE FROM worker WHERE ns = :ns
+
+-- name: schedules
+SELECT ns, name, queue, every, cron, tz, catch_up, overlap, envelope, created_at, since, paused, last_at, last_id,
+       skipped
+FROM schedule
+
+-- name: add_schedule
+INSERT INTO schedule (ns, name, queue, every, cron, tz, catch_up, overlap, envelope, created_at, since, paused,
+                      last_at, last_id, skipped)
+VALUES (:ns, :name, :queue, :every, :cron, :tz, :catch_up, :overlap, :envelope, :created_at, :since, :paused, :last_at,
+        :last_id, :skipped)
+
+-- name: change_schedule
+UPDATE schedule SET since = :since, paused = :paused, last_at = :last_at, last_id = :last_id, skipped = :skipped
+WHERE ns = :ns AND name = :name AND created_at = :created_at
+
+-- name: drop_schedule
+DELETE FROM schedule WHERE ns = :ns AND name = :name
+
+-- name: drop_schedules_of
+DELETE FROM schedule WHERE ns = :ns
 
 -- name: note
 INSERT INTO audit (at, actor, ns, action, subject) VALUES (:now, :actor, :ns, :action, :subject)

@@ -1,4 +1,4 @@
-"""Namespaces, tokens and workers: rows in a small SQLite file, all of them also in memory.
+"""Namespaces, tokens, workers and schedules: rows in a small SQLite file, all of them also in memory.
 
 Reads never touch SQL, so authenticating a hot request costs a dictionary look-up. Writes are rare: each is its own
 synced transaction, made in a thread under one lock, and the memory changes only after it. Tokens are kept as sha256 in
@@ -28,6 +28,7 @@ from ...plane.migrations import NewerSchema, migrate
 from ...plane.plane import failure_of
 from ...plane.soundness import check_files, check_pages
 from ...wire.names import Ulids
+from .schedules import Schedules
 from .statements import SQL
 
 log = logging.getLogger(__name__)
@@ -35,7 +36,7 @@ log = logging.getLogger(__name__)
 Scope = Literal["full", "submit", "worker", "daemon"]
 SCOPES: Final = ("full", "submit", "worker", "daemon")
 DEFAULT_NAMESPACE: Final = "default"
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
 _PREFIX: Final = 8
 
 
@@ -106,6 +107,7 @@ class Records:
             self._workers[ns, id_] = WorkerRow(
                 ns=ns, id=id_, machine_id=machine, label=label, lanes=_split(lanes), info=info, hello_at=at
             )
+        self.schedules = Schedules(self._conn, self._change)
         self._used: dict[str, float] = {}
         self.version = 0
         """Rises with every change of a namespace or token: what was derived from them is then out of date."""
@@ -176,6 +178,7 @@ class Records:
                 (
                     (SQL.drop_tokens_of, {"ns": name}),
                     (SQL.drop_workers_of, {"ns": name}),
+                    (SQL.drop_schedules_of, {"ns": name}),
                     (SQL.drop_namespace, {"name": name}),
                     self._note(actor, name, "namespace.delete", name),
                 )
@@ -183,6 +186,7 @@ class Records:
             del self._namespaces[name]
             self._tokens = {key: token for key, token in self._tokens.items() if token.ns != name}
             self._workers = {key: worker for key, worker in self._workers.items() if key[0] != name}
+            self.schedules.forget(name)
             self.version += 1
             return True
 
@@ -302,6 +306,11 @@ class Records:
 
     def _note(self, actor: str, ns: str, action: str, subject: str) -> tuple[str, Mapping[str, Any]]:
         return SQL.note, {"now": self._now(), "actor": actor, "ns": ns, "action": action, "subject": subject}
+
+    async def _change(self, statements: Sequence[tuple[str, Mapping[str, Any]]], then: Callable[[], None]) -> None:
+        async with self._lock:
+            await self._in_thread(statements)
+            then()
 
     async def _in_thread(self, statements: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
         with trio.CancelScope(shield=True):  # memory and file change together, or neither does

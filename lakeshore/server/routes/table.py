@@ -24,7 +24,7 @@ from ..auth import ADMIN_HINT, ANY, FULL, PRODUCE, WORK, Caller
 from ..cors import Cors
 from ..http import HttpError, Request, Response, Router, StreamResponse
 from ..refusals import refusal_of
-from . import blobs, chunks, daemon, health, invocations, namespaces, payloads, producer
+from . import blobs, chunks, daemon, health, invocations, namespaces, payloads, producer, schedules
 
 Answer = Response | StreamResponse
 Tier = Literal["open", "signed", "admin", "named", "plain"]
@@ -91,6 +91,11 @@ TABLE: Final = (
     _row("GET", f"{_NS}/tokens", "named", namespaces.tokens),
     _row("POST", f"{_NS}/tokens", "named", namespaces.mint),
     _row("DELETE", f"{_NS}/tokens/{{id}}", "named", namespaces.revoke),
+    _row("GET", f"{_NS}/schedules", "named", schedules.listing),
+    _row("POST", f"{_NS}/schedules", "named", schedules.add),
+    _row("GET", f"{_NS}/schedules/{{name}}", "named", schedules.show),
+    _row("PATCH", f"{_NS}/schedules/{{name}}", "named", schedules.patch),
+    _row("DELETE", f"{_NS}/schedules/{{name}}", "named", schedules.remove),
     # the admin tier
     _row("GET", "/v1/admin/namespaces", "admin", namespaces.listing),
     _row("POST", "/v1/admin/namespaces", "admin", namespaces.create),
