@@ -71,6 +71,8 @@ class Supervisor:
     _slots: list[Slot] = field(default_factory=list)
     _asked: list[int] = field(default_factory=list)
     _kill_at: float | None = None
+    _in_vain: bool = False
+    """Whether a worker said that none can work as they are."""
     _urged: int = 0
 
     def run(self) -> int:
@@ -123,8 +125,9 @@ class Supervisor:
         child, slot.child = slot.child, None
         assert child is not None
         code = 128 - returned if returned < 0 else returned
-        if self.once or self._asked or code in FINAL:
-            slot.code = ExitCode.OK if self._asked and not self.once and returned == -signal.SIGTERM else code
+        if self.once or self._asked or self._in_vain or code in FINAL:
+            told_to = (self._asked and not self.once) or self._in_vain
+            slot.code = ExitCode.OK if told_to and returned == -signal.SIGTERM else code
             if code == ExitCode.USAGE and self.procs > 1:
                 self._stop_the_others()
             return
@@ -145,6 +148,7 @@ class Supervisor:
 
     def _stop_the_others(self) -> None:
         """What one cannot start with, no other can."""
+        self._in_vain = True
         for slot in self._slots:
             if slot.child is None and slot.code is None:
                 slot.code = ExitCode.USAGE

@@ -545,6 +545,13 @@ class Dispatcher:
             self.parking.leave(parked)
             parked.deliver(PollAnswer(fenced=True, settled=parked.settled))
 
+    def end_polls(self, ns: str) -> None:
+        """Answer every parked poll of a namespace with nothing: it comes again, and is asked again who it is."""
+        for parked in self.parking.all():
+            if parked.session[0] == ns:
+                self.parking.leave(parked)
+                parked.deliver(PollAnswer(settled=parked.settled))
+
     def _note_claims(self, runs: Sequence[Claimed], session: tuple[str, str, str], now: float) -> None:
         for run in runs:
             self.leases.grant(run.id, run.claim, session, now)

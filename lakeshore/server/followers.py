@@ -59,12 +59,14 @@ class Follower:
         self._broken = True
         self._wake()
 
-    async def pieces(self) -> AsyncIterator[bytes]:
-        """Frames as they are stored, several at a time when several are there. Ends after silence, too."""
+    async def pieces(self, may: Callable[[], bool] = lambda: True) -> AsyncIterator[bytes]:
+        """Frames as they are stored, several at a time when several are there. Ends after silence, too, and breaks off
+        before the first piece that its reader may not have any more.
+        """
         self._dispatcher.feeds.on(self._bell, self)
         try:
             while True:
-                if self._broken:
+                if self._broken or not may():
                     raise ClientGone
                 if self._held:
                     yield self._taken()

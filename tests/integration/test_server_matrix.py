@@ -7,6 +7,9 @@ somebody has written down who may call it.
 from __future__ import annotations
 
 import contextlib
+import http.client
+import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -368,3 +371,51 @@ def test_a_namespace_that_is_made_again_has_nothing_of_the_one_before(secured_se
     assert it.call("POST", topic, {"bytes": b"\x05", "final": False}).body["seq"] == first, "and its topics are new"
     assert not_found(it.call("GET", it.own(f"invocations/{it.ended}")))
     assert it.call("POST", "/v1/producer/submit", one(queue=it.queue)).status == 200, "and it works"
+
+
+# --- what is under way when a token ends
+
+
+@pytest.mark.inventory("S-036")
+def test_a_poll_that_waits_is_given_no_job_by_a_token_that_was_revoked_meanwhile(secured_server: Served) -> None:
+    ns = namespace(secured_server)
+    row, queue = minted(secured_server, ns, "worker"), f"q-{new_id()}"
+    body = {"worker_id": "w", "queue": queue, "session": new_id(), "n": 1, "timeout_s": 60}
+    answers: list[Any] = []
+
+    def poll() -> None:
+        answers.append(secured_server.post("/v1/daemon/poll", body, token=row["plaintext"]))
+
+    waiting = threading.Thread(target=poll)
+    before = time.monotonic()
+    waiting.start()
+    while b"lakeshore_parked_polls 0" in secured_server.get("/metrics").raw:
+        assert time.monotonic() - before < 30
+    assert secured_server.call("DELETE", f"/v1/namespaces/{ns}/tokens/{row['id']}").status == 200
+    call = one(queue=queue)
+    assert secured_server.post("/v1/producer/submit", call, X_LS_Namespace=ns).status == 200
+    waiting.join(60)
+    assert time.monotonic() - before < 50
+    assert answers[0].body["commands"] == []
+    assert secured_server.get(f"/v1/namespaces/{ns}/invocations/{call['invocation_id']}").body["state"] == "queued"
+
+
+@pytest.mark.inventory("S-036")
+def test_a_stream_breaks_off_before_the_next_piece_once_its_token_is_revoked(secured_server: Served) -> None:
+    ns = namespace(secured_server)
+    row, queue = minted(secured_server, ns, "submit"), f"q-{new_id()}"
+    path = f"/v1/producer/queues/{queue}/topics/news"
+
+    def post(text: bytes) -> None:
+        posted = {"bytes": bytes((0xA0 | len(text),)) + text, "final": False}
+        assert secured_server.post(path, posted, X_LS_Namespace=ns).status == 200
+
+    post(b"before")
+    with contextlib.closing(secured_server.connection()) as connection:
+        connection.request("GET", f"{path}/stream?since=-1", headers={"Authorization": f"Bearer {row['plaintext']}"})
+        answer = connection.getresponse()
+        assert b"before" in answer.read1()
+        assert secured_server.call("DELETE", f"/v1/namespaces/{ns}/tokens/{row['id']}").status == 200
+        post(b"after")
+        with contextlib.suppress(http.client.IncompleteRead):
+            assert answer.read() == b""

@@ -248,6 +248,17 @@ class Records:
                 self.version += 1
             return self._fresh(row)
 
+    def holds(self, token: TokenRow | None) -> Callable[[], bool]:
+        """Asks whether a token is still good; without one there is nothing to revoke."""
+        if token is None:
+            return lambda: True
+
+        def holds() -> bool:
+            now = self._tokens.get(token.hash)
+            return now is not None and now.revoked_at is None
+
+        return holds
+
     def used(self, token_id: str) -> None:
         """The token was just used."""
         self._used[token_id] = self._now()

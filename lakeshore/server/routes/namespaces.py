@@ -98,6 +98,7 @@ async def remove(app: App, request: Request, caller: Caller) -> Response:
     if done.place is not None:
         return answer(request, {"name": name, "deleted": False, "forgotten": gone}, status=202)
     await app.records.drop_namespace(name, actor=caller.name)
+    app.dispatcher.end_polls(name)
     await app.dispatcher.cancel_queued(
         name, None
     )  # of who was let in just before: who comes next of this name sees none
@@ -153,6 +154,7 @@ async def revoke(app: App, request: Request, caller: Caller) -> Response:
     row = await app.records.revoke_token(caller.ns, request.params["id"], actor=caller.name)
     if row is None:
         raise HttpError(404, "no such token", field="id")
+    app.dispatcher.end_polls(caller.ns)
     return answer(request, _token(row))
 
 

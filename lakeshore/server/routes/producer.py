@@ -147,7 +147,7 @@ def _wait_of(seconds: float) -> float:
 async def stream(app: App, request: Request, caller: Caller) -> StreamResponse:
     """GET /v1/producer/invocations/:id/result/stream?since="""
     follower = open_frames(app.dispatcher, caller.ns, _id_of(request), _integer(request, "since", -1))
-    return StreamResponse(headers=_STREAM_HEADERS, chunks=follower.pieces())
+    return StreamResponse(headers=_STREAM_HEADERS, chunks=follower.pieces(app.records.holds(caller.token)))
 
 
 async def cancel(app: App, request: Request, caller: Caller) -> Response:
@@ -207,7 +207,7 @@ async def topic_stream(app: App, request: Request, caller: Caller) -> StreamResp
     queue, name = check_queue(request.params["queue"]), check_topic(request.params["name"])
     silence_s = _seconds(request, "timeout_s", float("inf"))
     follower = open_topic(app.dispatcher, caller.ns, queue, name, _integer(request, "since", -1), silence_s)
-    return StreamResponse(headers=_STREAM_HEADERS, chunks=follower.pieces())
+    return StreamResponse(headers=_STREAM_HEADERS, chunks=follower.pieces(app.records.holds(caller.token)))
 
 
 def check_one_value(data: bytes, field: str) -> None:
