@@ -33,6 +33,9 @@ STATED = {
         DELETE /v1/namespaces/{ns}/invocations/{id}; POST /v1/namespaces/{ns}/invocations/{id}/retry
         POST /v1/namespaces/{ns}/invocations/bulk-cancel; POST /v1/namespaces/{ns}/invocations/prune
         GET /v1/namespaces/{ns}/tokens; DELETE /v1/namespaces/{ns}/tokens/{id}
+        GET /v1/namespaces/{ns}/schedules; POST /v1/namespaces/{ns}/schedules
+        GET /v1/namespaces/{ns}/schedules/{name}; PATCH /v1/namespaces/{ns}/schedules/{name}
+        DELETE /v1/namespaces/{ns}/schedules/{name}
     """,
     "producers": """
         POST /v1/producer/submit; POST /v1/producer/await
