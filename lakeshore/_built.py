@@ -12,7 +12,6 @@ if TYPE_CHECKING:
 
 # What works until the part exists.
 _NEAREST = {
-    "lakeshore.sdk.storage": "until then read and write a mounted directory through dls.run and `--root`",
     "lakeshore.sdk.code": "until then run the worker where your modules can be imported",
 }
 

@@ -64,3 +64,12 @@ def waits_for_ever(begun: str) -> None:
     Path(begun).write_text("begun")
     while True:
         time.sleep(60)
+
+
+@dls.udf
+def splats_to_mesh(key: str, store: str) -> str:
+    with dls.Storage("my-data", base_url=store) as objects:
+        mesh = b"mesh of " + objects.get(f"scenes/0007/{key}")
+        objects.put("process/mesh.ply", mesh)
+    dls.run.write("process/mesh.ply").write_bytes(mesh)
+    return "process/mesh.ply"
