@@ -201,8 +201,7 @@ class Dispatch:
         self._told(ended, settled)
         for _ns, name in promoted:
             self._ring_work(name)
-        found: list[Claimed] = []
-        unread: list[Report] = []
+        found, unread = list[Claimed](), list[Report]()
         for claim in taken:
             self._handed.setdefault((claim.id, worker_id), set()).add(claim.claim)
             try:

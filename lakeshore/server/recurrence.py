@@ -46,10 +46,9 @@ class Recurrence:
     def newest(self, after: float, until: float, most: int) -> list[float]:
         """The last instants, at most `most`, that come after `after` and not after `until`; the oldest first."""
         if self.every is not None:
-            last = math.floor((until - self.anchor) / self.every + 1e-9)
-            places = range(max(1, last - most), last + 1)
-            found = [instant for k in places if after < (instant := self.anchor + k * self.every) <= until]
-            return found[-most:]
+            end = self._place_after(until, self.every)
+            places = range(max(1, end - most), end)
+            return [instant for k in places if (instant := self.anchor + k * self.every) > after]
         for window in (*_WINDOWS_S, math.inf):  # the end of a long time, without walking through all of it
             start = max(after, until - window)
             found = []
@@ -61,9 +60,16 @@ class Recurrence:
                 return found[-most:]
         raise AssertionError("the last window holds everything")
 
+    def _place_after(self, instant: float, every: float) -> int:
+        """The first k whose instant comes after this one; a quotient of floats may be one off."""
+        k = max(1, math.floor((instant - self.anchor) / every))
+        while self.anchor + k * every <= instant:
+            k += 1
+        return k
+
     def _from(self, instant: float) -> Iterator[float]:
         if self.every is not None:
-            k = max(1, math.floor((instant - self.anchor) / self.every + 1e-9) + 1)
+            k = self._place_after(instant, self.every)
             while True:
                 yield self.anchor + k * self.every
                 k += 1
