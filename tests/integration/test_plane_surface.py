@@ -430,3 +430,26 @@ def test_the_worker_runs_under_both_its_module_names(module: str, tmp_path: Path
     )
     assert done.returncode == 0, done.stderr
     assert "queue 'empty'" in done.stderr
+
+
+# -- decided contradictions
+
+
+@pytest.mark.inventory("P-722")
+def test_the_queues_own_kind_decides_and_the_claimers_where_it_has_none(tmp_path: Path) -> None:
+    dp = dls.Dispatch(tmp_path / "d.sqlite", durability="process")
+    for queue in ("own", "none"):
+        for n in range(3):
+            dp.submit(queue, b"", id=f"{queue}-{n}")
+    editing = sqlite3.connect(tmp_path / "d.sqlite")
+    assert editing.execute("UPDATE queue SET kind = 'filo' WHERE name = 'own'").rowcount == 1
+    editing.commit()
+    editing.close()
+
+    def order(queue: str, kind: str) -> list[str]:
+        jobs = [dp.claim(queue, "w", kind=kind) for _ in range(3)]
+        return [job.id for job in jobs if job is not None]
+
+    assert order("own", "fifo") == ["own-2", "own-1", "own-0"]
+    assert order("none", "fifo") == ["none-0", "none-1", "none-2"]
+    dp.close()
