@@ -38,7 +38,7 @@ STATED = {
         DELETE /v1/namespaces/{ns}/schedules/{name}
     """,
     "producers": """
-        POST /v1/producer/submit; POST /v1/producer/await
+        POST /v1/producer/submit; POST /v1/producer/submit/delayed; POST /v1/producer/await
         GET /v1/producer/invocations/{id}/result/stream
         POST /v1/producer/invocations/{id}/cancel; POST /v1/producer/invocations/{id}/trim
         GET /v1/producer/queues; GET /v1/producer/queues/{name}/count
