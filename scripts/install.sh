@@ -200,7 +200,7 @@ fetch() {
     url=$base/$version/$1
     if has curl; then
         case $base in https:*) onward='=https' ;; *) onward='=http,https' ;; esac
-        complaint=$(curl -fsSL --proto-redir "$onward" --connect-timeout 15 --speed-limit 1 --speed-time 30 --retry 2 \
+        complaint=$(curl -fsSL --proto-redir "$onward" --connect-timeout 15 --speed-limit 1 --speed-time 20 --retry 2 \
             -o "$2" "$url" 2>&1 </dev/null)
     else
         patience='-nv -T 30 -t 2'
@@ -211,7 +211,8 @@ fetch() {
 }
 
 why() {
-    printf '%s\n' "$complaint" | grep -v '^[[:space:]]*$' | tail -n 1
+    # curl says it first and explains it then; the others end with it
+    { printf '%s\n' "$complaint" | grep '^curl: ([0-9]' || printf '%s\n' "$complaint" | grep -v '^[[:space:]]*$'; } | tail -n 1
     case $base in
         https:*) proxy=${https_proxy:-${HTTPS_PROXY:-${ALL_PROXY:-${all_proxy:-}}}} ;;
         http:*) proxy=${http_proxy:-${all_proxy:-}} ;;
@@ -230,11 +231,18 @@ digest_of() {
     fi
 }
 
+where_else() {
+    case $complaint in
+        *404* | *'No such file'*) printf "Is there a release '%s'? LAKESHORE_BASE_URL says where to look." "$version" ;;
+        *) printf 'Try again, or name another place with LAKESHORE_BASE_URL.' ;;
+    esac
+}
+
 # Sets `expected`, the release's checksum: the first word of `lakeshore.sha256`.
 read_checksum() {
     fetch lakeshore.sha256 "$scratch/sha256" \
         || fail "cannot get $shown/$version/lakeshore.sha256: $(why)
-Is there a release '$version'? LAKESHORE_BASE_URL says where to look. Nothing was changed."
+$(where_else) Nothing was changed."
     expected=''
     read -r expected _ <"$scratch/sha256" || :
     expected=$(printf '%s' "$expected" | tr -d '\r' | tr 'A-F' 'a-f')

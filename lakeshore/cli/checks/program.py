@@ -7,15 +7,14 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from lakeshore import __main__ as start
-from lakeshore import _self
-from lakeshore._bootstrap import TEMPORARY, nothing_runs
+from lakeshore import _self, _start
+from lakeshore._bootstrap import TEMPORARY, nearest, nothing_runs
 from lakeshore._version import __version__
-from lakeshore.config.paths import cache_dir
 
 from .finding import Asked, Finding, ok, warning
 
 _HEADING = b"# lakeshore "
+_ROOM = 64 * 2**20
 
 
 def check(asked: Asked) -> Iterator[Finding]:
@@ -26,11 +25,11 @@ def check(asked: Asked) -> Iterator[Finding]:
         yield ok("program", f"lakeshore {__version__}, {tree}")
     else:
         yield ok("program", f"lakeshore {__version__}, {archive}")
-        yield _cache(tree, asked)
+        yield _cache(tree)
     yield _path(archive, asked)
 
 
-def _cache(tree: str, asked: Asked) -> Finding:
+def _cache(tree: str) -> Finding:
     if not os.path.isdir(tree):
         return warning(
             "cache",
@@ -38,8 +37,8 @@ def _cache(tree: str, asked: Asked) -> Finding:
             "free some space, or name a directory of your own with XDG_CACHE_HOME or TMPDIR",
         )
     if os.path.basename(tree).startswith(TEMPORARY):
-        base = cache_dir(asked.environ)
-        why = _why_not(os.path.realpath(base)) or f"{base} could not be used"
+        root = _start.cache_root()
+        why = _why_not(os.path.dirname(root)) if root else "you have no home"
         return warning(
             "cache",
             f"unpacked to {tree} for this run alone: {why}",
@@ -50,17 +49,17 @@ def _cache(tree: str, asked: Asked) -> Finding:
 
 
 def _why_not(base: str) -> str:
-    nearest = base
-    while not os.path.lexists(nearest):
-        nearest = os.path.dirname(nearest)
-    problem = start.unsafe_above(os.path.join(nearest, "x"))
+    above = nearest(base)
+    problem = _start.unsafe_above(os.path.join(above, "x"))
     if problem:
         return problem
-    if nothing_runs(nearest):
-        return f"{nearest} is mounted noexec"
-    if not os.access(nearest, os.W_OK):
-        return f"{nearest} is not writable"
-    return f"no room in {nearest}" if shutil.disk_usage(nearest).free < 64 * 2**20 else ""
+    if nothing_runs(above):
+        return f"{above} is mounted noexec"
+    if not os.access(above, os.W_OK):
+        return f"{above} is not writable"
+    if shutil.disk_usage(above).free < _ROOM:
+        return f"no room in {above}"
+    return f"{base} could not be used"
 
 
 def _path(archive: str | None, asked: Asked) -> Finding:
