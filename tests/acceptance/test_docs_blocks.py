@@ -19,7 +19,7 @@ def server_of_pages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served
         yield served
 
 
-@pytest.mark.parametrize("page", [pytest.param(page, id=page.name) for page in PAGES if page.run])
+@pytest.mark.parametrize("page", [pytest.param(page, id=page.name) for page in PAGES if page.run and not page.fresh])
 def test_a_page_does_what_it_says(
     page: Document, tmp_path: Path, pyz: Path, warm_cache: Path, request: pytest.FixtureRequest
 ) -> None:

@@ -4,9 +4,10 @@ A page reads as its user reads it: top to bottom, in one directory. Python block
 notebook; shell blocks share one bash. A Python block that begins with `# name.py` is that file. A `text` or `json`
 block right after one that is run is what it prints. Comments tell the rest; no reader sees them:
 
-    <!-- page: worker=cpu,gpu plane=http pickled bare -->
+    <!-- page: worker=cpu,gpu plane=http pickled bare fresh -->
                                 what is there before the page: workers on queues, a control plane (default: the file
-                                plane), functions by value allowed; bare: nothing is on PYTHONPATH
+                                plane), functions by value allowed; bare: nothing is on PYTHONPATH; fresh: a new user's
+                                machine, with the installer and a release in the directory, and no lakeshore
     <!-- run: <shell> -->       done before the next block, unseen
     <!-- stays: <text> -->      the next shell block has a terminal of its own and is left running once it says text
     <!-- fails: <text> -->      the next block must fail, with this as its last line
@@ -69,6 +70,7 @@ class Document:
     plane: str = "file"
     pickled: bool = False
     bare: bool = False
+    fresh: bool = False
 
     @property
     def run(self) -> tuple[Block, ...]:
@@ -171,7 +173,7 @@ def _page(said: str, name: str) -> dict[str, object]:
             told["workers"] = tuple(value.split(","))
         elif word == "plane" and value in ("file", "http"):
             told["plane"] = value
-        elif word in ("pickled", "bare") and not value:
+        elif word in ("pickled", "bare", "fresh") and not value:
             told[word] = True
         else:
             raise Unclear(f"{name}: <!-- page: {part} --> means nothing")

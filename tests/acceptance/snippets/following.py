@@ -4,30 +4,47 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import socket
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
+from one_file import ROOT, load_build
+
 from .documents import PYTHON, Block, Document
+from .lines import matches
 from .processes import Place, Served, clean, daemon, on_plane
-from .running import matches
 from .terminals import Bash, Interpreter
 
 PORT = "8080"
 """The server's usual port, as pages print it. A page is followed on a free one."""
 
 
-def follow(document: Document, directory: Path, pyz: Path, cache: Path, served: Served | None) -> int:
-    """Run every block of a page; how many were. Raises AssertionError that names the line of the one that is wrong."""
+def follow(
+    document: Document,
+    directory: Path,
+    pyz: Path,
+    cache: Path,
+    served: Served | None,
+    took: Callable[[Block, float], None] | None = None,
+) -> int:
+    """Run every block of a page; how many were. `took` hears of the seconds of each. Raises AssertionError that names
+    the line of the one that is wrong.
+    """
     port = _free_port()
-    place = _place(document, directory, pyz, cache, served, port)
+    place = _fresh(directory, pyz, port) if document.fresh else _place(document, directory, pyz, cache, served, port)
     with contextlib.ExitStack() as stack:
         for queue in document.workers:
             flags = ["--allow-pickled"] if document.pickled and document.plane == "http" else []
             stack.enter_context(place.working(*daemon(place.python, queue, flags)))
         follower = _Follower(document, place, port, stack)
         for block in document.run:
+            began = time.monotonic()
             follower.take(block)
+            if took is not None:
+                took(block, time.monotonic() - began)
     return len(document.run)
 
 
@@ -110,6 +127,19 @@ def _place(document: Document, directory: Path, pyz: Path, cache: Path, served: 
     del env["PYTHONPATH"]
     if not document.bare:
         env["PYTHONPATH"] = str(pyz)
+    return Place(directory=work, env=env, python=python)
+
+
+def _fresh(directory: Path, pyz: Path, port: str) -> Place:
+    """A new user's machine: an empty home, a short PATH with a Python, the installer and a release to install."""
+    work, tools, home = (directory / name for name in ("work", "bin", "home"))
+    for path in (work / "scripts", tools, home):
+        path.mkdir(parents=True)
+    python = _bare_python()
+    (tools / "python3").symlink_to(python)
+    shutil.copy(ROOT / "scripts" / "install.sh", work / "scripts")
+    load_build().release(pyz, work / "dist" / "release")
+    env = {"HOME": str(home), "PATH": f"{tools}:/usr/bin:/bin", "LANG": "C.UTF-8", "PORT": port}
     return Place(directory=work, env=env, python=python)
 
 

@@ -13,12 +13,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from . import reference
+from .lines import matches
 from .processes import Place, Served, clean, daemon, on_plane
 from .table import HERE, Entry, Step
 
 HERE_PROGRAMS = {name: str(HERE / f"{name}.py") for name in ("notebook", "by_hand")}
 _MARK = "--- the block begins ---"
-_HOLES = {"<id>": r"[0-9A-HJKMNP-TV-Z]{26}", "<s>": r"\d+\.\d+", "<more>": ".*"}
 
 
 def check(entry: Entry, plane: str, directory: Path, served: Served | None) -> None:
@@ -82,11 +82,3 @@ def _compare(step: Step, done: subprocess.CompletedProcess[str]) -> None:
         wanted, got = sorted(wanted), sorted(got)
     same = len(wanted) == len(got) and all(map(matches, wanted, got))
     assert same, f"expected\n{step.stdout}{said}"
-
-
-def matches(wanted: str, got: str) -> bool:
-    """Whether a line is what was expected, <id>, <s> and <more> being holes."""
-    pattern = re.escape(wanted)
-    for hole, meaning in _HOLES.items():
-        pattern = pattern.replace(re.escape(hole), meaning)
-    return re.fullmatch(pattern, got) is not None
