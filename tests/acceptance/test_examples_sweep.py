@@ -40,6 +40,13 @@ def user(directory: Path, lakeshore: str, **more: str) -> Place:
     return Place(directory=directory, env=env)
 
 
+def without_scikit_learn(directory: Path, path: str) -> Place:
+    """A user who has not installed it."""
+    (directory / "bare").mkdir()
+    (directory / "bare" / "sitecustomize.py").write_text("import sys\nsys.modules['sklearn'] = None\n", "utf-8")
+    return Place(directory=directory, env=clean(path=f"{path}:{directory / 'bare'}", HOME=str(directory)))
+
+
 def killed(place: Place) -> None:
     """Start the sweep, and kill it with -9 as soon as it has told some results."""
     with place.started(place.python, SWEEP) as script:
@@ -74,11 +81,15 @@ def is_whole(table: list[tuple[float, float, float, bool]], directory: Path) -> 
     assert len(computed) == POINTS
 
 
-def test_a_sweep_whose_script_is_killed_goes_on_with_the_same_server_and_workers(tmp_path: Path) -> None:
+def test_a_sweep_whose_points_failed_and_whose_script_is_killed_goes_on_with_the_same_server(tmp_path: Path) -> None:
     (tmp_path / "server").mkdir()
     with serving(tmp_path / "server") as served:
         place = user(tmp_path, f"{EXAMPLES.parent}:{EXAMPLES}", LAKESHORE_URL=served.url)
         worker = daemon(place.python, "sweep")  # as it is: nothing by value
+        with without_scikit_learn(tmp_path, f"{EXAMPLES.parent}:{EXAMPLES}").working(*worker, "--url", served.url):
+            failed = place.run(SWEEP)
+        assert failed.returncode == 1
+        assert "No module named 'sklearn" in failed.stderr.splitlines()[-1]
         with place.working(*worker), place.working(*worker):
             killed(place)
             is_whole(swept(place), tmp_path)
@@ -98,11 +109,6 @@ def test_a_sweep_that_brings_its_own_server_leaves_nothing_running_when_it_is_ki
 
 
 def test_a_sweep_without_scikit_learn_says_what_to_install(tmp_path: Path) -> None:
-    (tmp_path / "sklearn.py").write_text("raise ImportError", "utf-8")
-    hidden = "import sys\nsys.modules['sklearn'] = None\n"
-    (tmp_path / "sitecustomize.py").write_text(hidden, "utf-8")
-    (tmp_path / "sklearn.py").unlink()
-    place = Place(directory=tmp_path, env=clean(path=f"{EXAMPLES.parent}:{tmp_path}", HOME=str(tmp_path)))
-    done = place.run(SWEEP)
+    done = without_scikit_learn(tmp_path, str(EXAMPLES.parent)).run(SWEEP)
     assert (done.returncode, done.stdout) == (1, "")
     assert "pip install scikit-learn" in done.stderr
