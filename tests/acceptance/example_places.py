@@ -11,6 +11,8 @@ from snippets.reference import ROOT
 
 EXAMPLES = ROOT / "examples"
 KINDS = ["checkout", "one file"]
+STRICT = ("-W", "error", "-W", "ignore::ResourceWarning")
+"""Nothing is said on stderr, but that a plane in memory is left open at the end, as the pages leave it (3.13 minds)."""
 
 
 def place(kind: str, directory: Path, request: pytest.FixtureRequest, **more: str) -> Place:

@@ -9,7 +9,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from example_places import EXAMPLES, KINDS, place
+from example_places import EXAMPLES, KINDS, STRICT, place
 
 ULID = "[0-9A-HJKMNP-TV-Z]{26}"
 SCRIPTS = sorted(path for path in EXAMPLES.rglob("*.py") if "# /// script" in path.read_text("utf-8"))
@@ -56,7 +56,7 @@ def test_an_example_prints_what_it_teaches_and_leaves_nothing(
     name: str, kind: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     where = place(kind, tmp_path, request)
-    done = where.run("-W", "error", str(EXAMPLES / f"{name}.py"))
+    done = where.run(*STRICT, str(EXAMPLES / f"{name}.py"))
     assert (done.returncode, done.stderr) == (0, "")
     assert re.fullmatch(LINES[name], done.stdout), done.stdout
     assert list((tmp_path / "home").iterdir()) == [], "an example in memory writes nothing"

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from example_places import place
+from example_places import STRICT, place
 from snippets.reference import ROOT
 
 PAGE = ROOT / "docs" / "execution-patterns.md"
@@ -64,5 +64,5 @@ def test_the_blocks_of_a_form_run_as_one_program(form: str, tmp_path: Path, requ
     where = place("checkout", tmp_path, request, TMPDIR=str(tmp_path))
     program = tmp_path / "program.py"
     program.write_text("\n".join(BLOCK.findall(SECTIONS[form])) + "\nprint('to the end')\n", "utf-8")
-    done = where.run("-W", "error", str(program))
+    done = where.run(*STRICT, str(program))
     assert (done.returncode, done.stdout, done.stderr) == (0, "to the end\n", "")

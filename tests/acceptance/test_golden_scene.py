@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from example_places import KINDS, place
+from example_places import KINDS, STRICT, place
 
 SCENE = Path(__file__).with_name("scene.py")
 EPISODE = ["goal.json", "images/ind_0000.png", "images/ind_0001.png", "images/ind_0002.png"]
@@ -43,7 +43,7 @@ def test_the_golden_local_run_makes_this_tree_and_these_manifests(
     (scene / "source" / "splats.ply").write_text("points")
     (scene / "source" / "poses.json").write_text("[0, 1]")
 
-    done = where.run("-W", "error", str(SCENE), str(tmp_path / "root"))
+    done = where.run(*STRICT, str(SCENE), str(tmp_path / "root"))
     assert (done.returncode, done.stderr) == (0, "")
     assert json.loads(done.stdout) == {
         "scene": {
