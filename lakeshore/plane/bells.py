@@ -48,7 +48,12 @@ class Bells(Protocol):
     """Names are any text, e.g. `work/default/gpu`, `done`, `frames/17`."""
 
     def listen(self, *names: str) -> Bell: ...
-    def ring(self, *names: str) -> None: ...
+    def ring(self, *names: str) -> None:
+        """Wake all who wait for one of these."""
+
+    def ring_one(self, *names: str) -> None:
+        """Wake one of those who wait for one of these, if none has been woken that has not looked yet."""
+
     def awaited(self, *names: str) -> bool:
         """Whether somebody may be waiting for one of these, who has not been rung yet."""
 
@@ -74,9 +79,19 @@ class MemoryBells:
                 for event in self._waiting.get(name, ()):
                     event.set()
 
+    def ring_one(self, *names: str) -> None:
+        if not self._waiting:
+            return
+        with self._lock:
+            for name in names:
+                for event in self._waiting.get(name, ()):
+                    if not event.is_set():
+                        event.set()
+                        return
+
     def awaited(self, *names: str) -> bool:
         with self._lock:
-            return any(name in self._waiting for name in names)
+            return any(not event.is_set() for name in names for event in self._waiting.get(name, ()))
 
     def close(self) -> None:
         """Nothing is kept."""
@@ -129,24 +144,30 @@ class FifoBells:
         return _FifoBell(self, names, next(self._count))
 
     def ring(self, *names: str) -> None:
-        hung = os.listdir(self.directory)
-        if hung:
-            tags = {_tag(name) for name in names}
-            for file in hung:
-                if file.split("-", 1)[0] in tags:
-                    self._strike(file)
-        if len(self._ropes) > MOST_ROPES:
-            self._let_go(set(self._ropes).difference(hung))
+        for file in self._hung(names):
+            if self._is_silent(file):
+                self._strike(file)
+
+    def ring_one(self, *names: str) -> None:
+        for file in self._hung(names):
+            if self._is_silent(file) and self._strike(file):
+                return
 
     def awaited(self, *names: str) -> bool:
+        return any(self._is_silent(file) for file in self._hung(names))
+
+    def _hung(self, names: Iterable[str]) -> list[str]:
+        hung = os.listdir(self.directory)
+        if len(self._ropes) > MOST_ROPES:
+            self._let_go(set(self._ropes).difference(hung))
         tags = {_tag(name) for name in names}
-        return any(file.split("-", 1)[0] in tags and self._is_silent(file) for file in os.listdir(self.directory))
+        return [file for file in hung if file.split("-", 1)[0] in tags]
 
     def _is_silent(self, file: str) -> bool:
-        """Whether a bell is not ringing already: who hears that ring looks anyway."""
-        rope = self._ropes.get(file)
+        """Whether a bell waits for its ring: one that rings already is heard, and then its owner looks."""
+        rope = self._rope(file)
         if rope is None:
-            return True
+            return False
         unheard = bytearray(4)
         try:
             fcntl.ioctl(rope, termios.FIONREAD, unheard)
@@ -161,7 +182,7 @@ class FifoBells:
             bell.take_down()
         self._let_go(set(self._ropes))
 
-    def _strike(self, file: str) -> None:
+    def _rope(self, file: str) -> int | None:
         rope = self._ropes.get(file)
         if rope is None:
             path = f"{self.directory}/{file}"
@@ -170,14 +191,22 @@ class FifoBells:
             except OSError as exc:
                 if exc.errno == errno.ENXIO:  # its process is gone, or just made it and will look again
                     _remove_if_orphaned(path)
-                return
+                return None
             self._ropes[file] = rope
+        return rope
+
+    def _strike(self, file: str) -> bool:
+        rope = self._rope(file)
+        if rope is None:
+            return False
         try:
             os.write(rope, b"!")
         except BlockingIOError:
             pass  # a full pipe has been rung often enough
         except OSError:
             self._let_go({file})  # its listener has left
+            return False
+        return True
 
     def _let_go(self, files: Iterable[str]) -> None:
         for file in files:
@@ -213,8 +242,10 @@ class _FifoBell:
     def __exit__(self, *_: object) -> None:
         if self._blind:
             self.take_down()
-        else:
-            self._bells.put_back(self)
+            return
+        for fd in self._fds:
+            os.write(fd, b"-")  # nobody waits here: whoever rings need not stop for it
+        self._bells.put_back(self)
 
     def _hang(self) -> None:
         try:

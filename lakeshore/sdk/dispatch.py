@@ -230,8 +230,12 @@ class Dispatch:
 
         settled, freed = self._write(verb)
         self._told(ended, settled)
-        for ns, queue in set(freed):
-            self._ring_work(queue, ns)
+        self._state().bells.ring(*{f"work/{ns}/{name}" for ns, queue in freed for name in (queue, "*")})
+
+    def pass_on(self, queue: str) -> None:
+        """Whoever was woken for one job wakes the next for what else there is."""
+        if self.count(queue):
+            self._ring_work(queue)
 
     def prefetched(self) -> LocalSlates | None:
         """Where worker loops note what they have prefetched; None where they cannot."""
@@ -417,7 +421,9 @@ class Dispatch:
 
     def _ring_work(self, queue: str, ns: str | None = None) -> None:
         ns = self.ns if ns is None else ns
-        self._state().bells.ring(f"work/{ns}/{queue}", f"work/{ns}/*")
+        bells = self._state().bells
+        bells.ring_one(f"work/{ns}/{queue}")
+        bells.ring(f"work/{ns}/*")  # of queues by many prefixes; the right one is among them
 
     def _claimed(self, taken: Taken) -> Claimed:
         config = msgpack.unpackb(taken.run_config, strict_map_key=False)

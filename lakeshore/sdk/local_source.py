@@ -45,6 +45,7 @@ class LocalSource(PlaneSource):
         """What the last job took."""
         self._busy = False
         """Whether the last turn brought work."""
+        self._looked_at = 0.0
         self._may_rescue = False
         """Whether something waits elsewhere behind a job that may become long."""
         self._waits = patience()
@@ -64,6 +65,8 @@ class LocalSource(PlaneSource):
                 return self._take()
             self.plane.wait_for_work(self._queue, min(wait_s, LONG_S) if self._may_rescue else wait_s)
             found = self._take()
+            if found is not None:
+                self.plane.pass_on(self._queue)
         return found
 
     def begin(self, work: Work, stop: Callable[[str], None]) -> None:
@@ -85,6 +88,7 @@ class LocalSource(PlaneSource):
         else:
             for report in self._unsaid:
                 log.error("the ending of %s could not be said: it may run again", report.id)
+        self.plane.pass_on(self._queue)
         if self._slate is not None:
             self._slate[0].close()
             self.plane.prefetched().remove(self._slate[1])
@@ -139,9 +143,13 @@ class LocalSource(PlaneSource):
 
     def _rescued(self) -> bool:
         """Whether something that waited behind a long job elsewhere is free now."""
-        slates = self.plane.prefetched()
+        slates, now = self.plane.prefetched(), time.monotonic()
         if slates is None:
             return False
+        if now < self._looked_at + LONG_S:
+            self._may_rescue = True  # so it is looked at in good time, however often there is nothing to do
+            return False
+        self._looked_at = now
         names, self._may_rescue = slates.revoke_behind_long(None if self._slate is None else self._slate[1])
         if names:
             self.plane.leave((), names)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from lakeshore.plane.bells import FifoBells, MemoryBells
+from lakeshore.plane.bells import PACE_S, FifoBells, MemoryBells
 from lakeshore.sdk.dispatch import Dispatch
 from lakeshore.sdk.local_slate import LocalSlate
 from lakeshore.sdk.local_source import LocalSource
@@ -285,3 +285,74 @@ def test_a_bell_is_awaited_until_it_has_been_rung(kind: str, tmp_path: Path) -> 
     bells.ring("done")
     assert not bells.awaited("done"), "nobody listens any more, though the bell may still be up"
     bells.close()
+
+
+@pytest.mark.parametrize("kind", ["memory", "fifo"])
+def test_one_ring_wakes_one_who_waits_and_the_next_another(kind: str, tmp_path: Path) -> None:
+    bells = MemoryBells() if kind == "memory" else FifoBells(tmp_path / "bells")
+    woken: list[int] = []
+    ready = [threading.Event() for _ in range(3)]
+
+    def wait(number: int) -> None:
+        with bells.listen("work") as bell:
+            ready[number].set()
+            asleep = time.monotonic()
+            bell.wait(60.0)
+            while time.monotonic() - asleep >= PACE_S:  # it looked for itself
+                asleep = time.monotonic()
+                bell.wait(60.0)
+        woken.append(number)
+        released.wait(60.0)
+
+    released = threading.Event()
+    threads = [threading.Thread(target=wait, args=(number,)) for number in range(3)]
+    for thread, event in zip(threads, ready, strict=True):
+        thread.start()
+        event.wait(10)
+    with bells.listen("work"):
+        pass  # who has left is not rung in the place of one who waits
+    for n in (1, 2, 3):
+        bells.ring_one("work")
+        deadline = time.monotonic() + 10
+        while len(woken) < n and time.monotonic() < deadline:
+            time.sleep(0.001)
+        assert len(woken) == n
+    released.set()
+    for thread in threads:
+        thread.join()
+    bells.close()
+
+
+@pytest.mark.inventory("K-33")
+def test_every_job_that_comes_wakes_a_worker_that_has_nothing_to_do(plane: Dispatch) -> None:
+    """Each of three is in a body when the next job comes; none waits for the pace at which a worker looks anyway."""
+    gate = threading.Event()
+    began: list[float] = []
+
+    def work(number: int) -> None:
+        mine = Dispatch(plane.path)
+        source = source_of(mine, f"w{number}")
+        while (taken := source.next(5.0)) is None:
+            pass
+        began.append(time.monotonic())
+        gate.wait(60)
+        run(source, taken)
+        source.close()
+        mine.close()
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(3)]
+    for thread in threads:
+        thread.start()
+    deadline = time.monotonic() + 30
+    bells = Path(f"{plane.path}.d", "bells")
+    while len(list(bells.glob("*.bell"))) < 3 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    submitted(plane, "a", "b", "c")
+    at = time.monotonic()
+    while len(began) < 3 and time.monotonic() < deadline:
+        time.sleep(0.005)
+    gate.set()
+    for thread in threads:
+        thread.join()
+    assert len(began) == 3
+    assert max(began) - at < 1.5, "somebody was not woken, and looked for itself after two seconds"
