@@ -33,6 +33,7 @@ from lakeshore.sdk.transport import (
     runtime_stamp,
     source_hash,
 )
+from lakeshore.wire.names import ANY_SOURCE
 
 ROOT = Path(__file__).resolve().parents[2]
 Write = Callable[[str], ModuleType]
@@ -332,6 +333,18 @@ def test_a_missing_hash_is_refused_where_the_source_is_at_hand(write: Write) -> 
         resolve(sent)
     assert resolve(sent, runtime_policy="off") is user.topk
     assert resolve({**sent, "module": "math", "qualname": "sqrt"}, allow_pickled=True) is math.sqrt
+
+
+def test_a_call_that_outlives_versions_runs_on_whatever_source_is_here(write: Write, tmp_path: Path) -> None:
+    user = write(SOURCE)
+    sent = {"kind": "ref", "module": user.__name__, "qualname": "topk", "src_hash": ANY_SOURCE}
+    assert resolve(sent) is user.topk
+    with pytest.raises(TransportError, match="only UDFs by reference"):
+        resolve({**sent, "module": "math", "qualname": "sqrt"})
+    (tmp_path / f"{user.__name__}.py").write_text(SOURCE.replace("x + 1", "x + 234"))
+    reload(user)
+    importlib.invalidate_caches()
+    assert resolve(sent)(1) == 235
 
 
 @pytest.mark.inventory("K-36")
