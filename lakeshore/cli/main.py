@@ -7,25 +7,34 @@ Reference: cli.md; cli/examples.md, "Exit codes".
 
 from __future__ import annotations
 
-import os
 import sys
+
+from . import streams
 
 TYPE_CHECKING = False  # `typing` costs more than what runs here
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_OK, _INTERRUPTED = 0, 130  # of `exits.ExitCode`, which is an enum: to make one costs as much as the overview
+# Of `exits.ExitCode`, which is an enum: to make one costs as much as the overview.
+_OK, _FAILED, _INTERRUPTED = 0, 1, 130
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; its exit code. `argv` is without the program's name (default: `sys.argv[1:]`)."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    streams.make_ready()
     try:
         code = _run(arguments)
         sys.stdout.flush()
     except BrokenPipeError:  # `| head` has seen enough
-        _mute_stdout()
+        streams.mute_stdout()
         return _OK
+    except OSError as error:
+        if error.errno not in streams.FULL or error.filename is not None:
+            raise
+        streams.mute_stdout()
+        sys.stderr.write(f"error: cannot write the output: {error.strerror}\n")
+        return _FAILED
     except KeyboardInterrupt:
         sys.stderr.write("\n")
         return _INTERRUPTED
@@ -50,10 +59,3 @@ def _run(arguments: list[str]) -> int:
     from .program import run  # wall: click costs more than all the rest
 
     return run(arguments)
-
-
-def _mute_stdout() -> None:
-    """Python flushes stdout once more at exit; that must not complain."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, sys.stdout.fileno())
-    os.close(nowhere)

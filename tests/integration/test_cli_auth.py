@@ -160,15 +160,14 @@ def test_an_admin_token_that_is_not_the_servers_mints_nothing(
     assert not login_file.exists()
 
 
-@pytest.mark.inventory("C-065", "C-955")
-def test_on_a_terminal_the_token_is_asked_for_and_not_shown(secured_server: Served, tmp_path: Path) -> None:
-    token = minted(secured_server, "default")
+def typed(answer: bytes, url: str, home: Path) -> tuple[int, bytes]:
+    """`auth login` in a terminal where `answer` is typed at the question: the exit code and what was shown."""
     pid, terminal = pty.fork()
     if pid == 0:
         os.chdir(ROOT)
-        env = environment(XDG_CONFIG_HOME=str(tmp_path / "config"), TERM="xterm", LAKESHORE_URL=secured_server.url)
+        env = environment(XDG_CONFIG_HOME=str(home / "config"), TERM="xterm", LAKESHORE_URL=url)
         os.execve(sys.executable, [sys.executable, "-m", "lakeshore", "auth", "login"], env)
-    screen, typed, deadline = b"", False, time.monotonic() + 60
+    screen, asked, deadline = b"", False, time.monotonic() + 60
     while time.monotonic() < deadline:
         if select.select([terminal], [], [], 0.1)[0]:
             try:
@@ -178,13 +177,33 @@ def test_on_a_terminal_the_token_is_asked_for_and_not_shown(secured_server: Serv
             if not data:
                 break
             screen += data
-        if b"Token for" in screen and not typed:
-            typed = True
-            os.write(terminal, token.encode() + b"\n")
+        if b"Token for" in screen and not asked:
+            asked = True
+            os.write(terminal, answer)
     os.close(terminal)
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0, screen
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), screen
+
+
+@pytest.mark.inventory("C-065", "C-955")
+def test_on_a_terminal_the_token_is_asked_for_and_not_shown(
+    secured_server: Served, tmp_path: Path, login_file: Path
+) -> None:
+    token = minted(secured_server, "default")
+    code, screen = typed(token.encode() + b"\n", secured_server.url, tmp_path)
+    assert code == 0, screen
     assert b"Saved auth to" in screen
     assert token.encode() not in screen
+    assert token in login_file.read_text()
+
+
+@pytest.mark.parametrize("key", [b"\x03", b"\x04"], ids=["Ctrl-C", "Ctrl-D"])
+def test_leaving_the_question_exits_130_and_saves_nothing(
+    secured_server: Served, tmp_path: Path, login_file: Path, key: bytes
+) -> None:
+    code, screen = typed(key, secured_server.url, tmp_path)
+    assert code == 130, screen
+    assert b"Traceback" not in screen
+    assert not login_file.exists()
 
 
 @pytest.mark.inventory("C-068")
