@@ -17,14 +17,14 @@ from typing import Any, TypeVar
 
 import msgpack
 
-from ..plane import claims, delays, frames, locks, reports, retries, rows, submits
-from ..plane.contract import TERMINAL, Loss, PlaneError, Report, Settled, Submission, Wish
+from ..plane import claims, delays, frames, reports, retries, rows, submits
+from ..plane.contract import TERMINAL, Report, Settled, Submission, Wish
 from ..plane.contract import Claimed as Taken
 from ..plane.database import Durability
 from ..plane.statements import SQL
 from ..plane.transaction import Transaction
 from ..wire.states import LOCAL_NAMES
-from . import outcomes
+from . import local_losses, outcomes
 from .claimed import Claimed, check_kind
 from .errors import DispatchError
 from .hints import unused_login
@@ -39,7 +39,6 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 FUNCTION = msgpack.packb({"module": "_native_wire", "qualname": "_native_wire.envelope", "version": "v1"})
-_GONE = Loss(why="its process is gone; how it ended is known to whoever started it")
 _INWARD = {shown: state for state, shown in LOCAL_NAMES.items()}
 
 
@@ -104,7 +103,7 @@ class Dispatch:
 
     def cancel(self, inv_id: str) -> bool:
         """Cancel what has not begun: True when this call did. A running invocation is asked, and may still win."""
-        self._settle_whether_begun(inv_id)
+        local_losses.settle_whether_begun(self._state(), self.ns, inv_id)
         done = self._write(lambda tx: reports.cancel(tx, self.ns, inv_id, time.time()))
         self._state().bells.ring("done", f"frames/{inv_id}")
         return done.cancelled
@@ -175,7 +174,7 @@ class Dispatch:
         state = self._state()
         if ended:
             if state.time_to_bury():
-                self._bury_the_dead()
+                local_losses.bury_the_dead(state)
         elif not self._has_work(queue):
             return []
         promotes = state.time_to_promote()
@@ -218,19 +217,14 @@ class Dispatch:
     def leave(self, ended: Sequence[Report], unbegun: Sequence[Name]) -> None:
         """Settle how jobs ended and give back claims that have not begun, in one commit; as in `turn`."""
 
-        def verb(tx: Transaction) -> tuple[list[Settled], list[tuple[str, str]]]:
+        def verb(tx: Transaction) -> tuple[list[Settled], set[tuple[str, str]]]:
             now = time.time()
             settled = [reports.settle(tx, report, now) for report in ended]
-            freed: list[tuple[str, str]] = []
-            for ns, id_, claim in unbegun:
-                row = reports.read_row(tx, ns, id_)
-                if reports.release(tx, ns, id_, claim, now) == "queued" and row is not None:
-                    freed.append((ns, row.queue))
-            return settled, freed
+            return settled, local_losses.give_back(tx, unbegun, now)
 
         settled, freed = self._write(verb)
         self._told(ended, settled)
-        self._state().bells.ring(*{f"work/{ns}/{name}" for ns, queue in freed for name in (queue, "*")})
+        local_losses.ring_given_back(self._state(), freed)
 
     def pass_on(self, queue: str) -> None:
         """Whoever was woken for one job wakes the next for what else there is."""
@@ -406,24 +400,16 @@ class Dispatch:
             return self._current
 
     def _write(self, verb: Callable[[Transaction], T]) -> T:
-        try:
-            return self._state().combiner.write(verb)
-        except PlaneError as exc:
-            raise DispatchError(str(exc)) from exc
-        finally:
-            self._state().tidy()
+        return self._state().write(verb)
 
     def _rows(self, statement: str, values: dict[str, Any]) -> list[tuple[Any, ...]]:
-        return self._state().combiner.rows(statement, values)
+        return self._state().rows(statement, values)
 
     def _hint(self) -> str | None:
         return None if self.path == ":memory:" else unused_login()
 
-    def _ring_work(self, queue: str, ns: str | None = None) -> None:
-        ns = self.ns if ns is None else ns
-        bells = self._state().bells
-        bells.ring_one(f"work/{ns}/{queue}")
-        bells.ring(f"work/{ns}/*")  # of queues by many prefixes; the right one is among them
+    def _ring_work(self, queue: str) -> None:
+        self._state().ring_work(self.ns, queue)
 
     def _claimed(self, taken: Taken) -> Claimed:
         config = msgpack.unpackb(taken.run_config, strict_map_key=False)
@@ -524,56 +510,15 @@ class Dispatch:
     def _has_work(self, queue: str) -> bool:
         """Whether a claim is worth a commit. Before saying no, what dead processes held goes back."""
         if queue.endswith("*"):
-            self._bury_the_dead()
+            local_losses.bury_the_dead(self._state())
             self._state().due_in_s(self.ns, queue)
             return True
         values = {"ns": self.ns, "queue": queue, "limit": 1}
         if self._state().time_to_bury() or not self._rows(SQL.next_oldest, values):
-            self._bury_the_dead()
+            local_losses.bury_the_dead(self._state())
         else:
             return True
         return bool(self._rows(SQL.next_oldest, values)) or self._state().due_in_s(self.ns, queue) <= 0
-
-    def _bury_the_dead(self) -> None:
-        state = self._state()
-        if state.workers is None:
-            return
-        for (holder,) in self._rows(SQL.holders, {}):
-            if holder and holder != state.holder_id and locks.is_dead(state.workers, holder):
-                begun = state.slates.begun_by(holder) if state.slates is not None else set()
-                for ns, id_, claim in self._rows(SQL.running_of_holder, {"session": holder}):
-                    self._lose(ns, id_, claim, begun=(ns, id_, claim) in begun)
-                if state.slates is not None:
-                    state.slates.remove_of(holder)
-
-    def _settle_whether_begun(self, inv_id: str) -> None:
-        """A prefetched job either begins no more, or its row says that it has begun."""
-        slates = self._state().slates
-        row = reports.row_of(self._rows, self.ns, inv_id) if slates is not None else None
-        if slates is None or row is None or row.state != "running" or row.started or not row.session:
-            return
-        name = (self.ns, inv_id, row.claim)
-        rest = slates.revoke(row.session, name)
-        if rest:
-            self.leave((), [other for other in rest if other != name])
-        elif name in slates.begun_by(row.session):
-            values = {"ns": self.ns, "id": inv_id, "claim": row.claim, "now": time.time()}
-            self._write(lambda tx: tx.change(SQL.start_if_claimed, values))
-
-    def _lose(self, ns: str, inv_id: str, claim: int, *, begun: bool = False) -> None:
-        """The process that held this claim is gone; `begun` where its row does not say so."""
-
-        def lose(tx: Transaction) -> str | None:
-            if begun:
-                tx.change(SQL.start_if_claimed, {"ns": ns, "id": inv_id, "claim": claim, "now": time.time()})
-            row = reports.read_row(tx, ns, inv_id)
-            state = reports.lose(tx, ns, inv_id, claim, time.time(), loss=_GONE)
-            return row.queue if row is not None and state == "queued" else None
-
-        queue = self._write(lose)
-        if queue is not None:
-            self._ring_work(queue, ns)
-        self._state().bells.ring("done", f"frames/{inv_id}")
 
     def _follow(
         self, channel: int, bell_name: str, what: str, since: int, timeout: float | None, over: Callable[[], bool]

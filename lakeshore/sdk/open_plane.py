@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any, TypeVar
 
 from ..plane import delays, locks
 from ..plane.bells import Bells, FifoBells, MemoryBells
@@ -15,12 +17,14 @@ from ..plane.directories import make_directories
 from ..plane.plane import Plane, failure_of
 from ..plane.soundness import check_files
 from ..plane.statements import SQL
+from ..plane.transaction import Transaction
 from .combiner import Combiner
 from .errors import DispatchError
 from .ids import new_id
 from .local_forgetting import LocalForgetting
 from .local_slate import LocalSlates
 
+T = TypeVar("T")
 BURY_S = 0.5
 """A busy worker looks this often whether others have died; an idle one at each look."""
 PROMOTE_S = 0.05
@@ -74,7 +78,25 @@ class OpenPlane:
                 self._forgetting.give_back()
         self.combiner = Combiner(self.plane)
 
-    def tidy(self) -> None:
+    def write(self, verb: Callable[[Transaction], T]) -> T:
+        """Commit one verb, with whatever else waits. Raises DispatchError with what it refuses."""
+        try:
+            return self.combiner.write(verb)
+        except PlaneError as exc:
+            raise DispatchError(str(exc)) from exc
+        finally:
+            self._tidy()
+
+    def rows(self, statement: str, values: dict[str, Any]) -> list[tuple[Any, ...]]:
+        """Read between commits."""
+        return self.combiner.rows(statement, values)
+
+    def ring_work(self, ns: str, queue: str) -> None:
+        """Wake one worker of a queue."""
+        self.bells.ring_one(f"work/{ns}/{queue}")
+        self.bells.ring(f"work/{ns}/*")  # of queues by many prefixes; the right one is among them
+
+    def _tidy(self) -> None:
         """Now and then, see whether the WAL wants folding, and forget what is old."""
         self._writes += 1
         if self.workers is not None and self._writes % 256 < 2:

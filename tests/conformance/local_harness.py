@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 from lakeshore.plane import retention
+from lakeshore.sdk import local_losses
 from lakeshore.sdk.dispatch import Dispatch
 
 
@@ -26,7 +27,7 @@ class LocalHarness:
         return self._handle(ns, other=True)
 
     def lose(self, inv_id: str, claim: int, ns: str = "default") -> None:
-        self.another(ns)._lose(ns, inv_id, claim)
+        local_losses.lose(self.another(ns)._state(), (ns, inv_id, claim))
 
     def purge(self) -> None:
         dp = self.another()
