@@ -108,12 +108,13 @@ def test_every_way_to_hand_a_shell_the_script_works(base: Path, tmp_path: Path, 
 def test_curl_into_bash_installs_into_usr_local_bin_without_sudo_where_that_is_writable(
     release: Path, warm_cache: Path
 ) -> None:
+    if os.path.realpath(sys.executable).startswith("/usr/local/bin/"):
+        pytest.skip("this Python itself lies in /usr/local/bin, which the test hides")
     see = (
         "curl -fsSL $LAKESHORE_BASE_URL/install.sh | bash && ls /usr/local/bin"
         " && readlink /usr/local/bin/nymph && /usr/local/bin/lakeshore --version"
     )
     with Web(release) as served:
-        # A root directory of Python's own may be below /usr/local: only `bin` is hidden, and Python is named by a link.
         tools = Path(served.root).parent / "tools"
         tools.mkdir(exist_ok=True)
         if not (tools / "python3").exists():

@@ -49,5 +49,5 @@ def _msgpack() -> Finding:
     return warning(
         "msgpack",
         f"pure Python: there is no compiled one for {here}",
-        "all works, small calls cost more; CPython 3.11 to 3.14 on Linux or macOS has compiled ones",
+        "all works, small calls cost more; CPython on Linux (with glibc) or macOS has compiled ones",
     )
