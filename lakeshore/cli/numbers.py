@@ -10,8 +10,15 @@ import click
 _HOURS = {"s": 1 / 3600, "m": 1 / 60, "h": 1.0, "d": 24.0, "w": 168.0}
 
 
+def _in_words(numbers: Any) -> str:
+    """Bounds as `--help` says them: none where there are none, of which click makes `x<=None`."""
+    return _bounds(numbers.min, numbers.max).removeprefix(" of ").removeprefix(" from ")
+
+
 class Whole(click.IntRange):
     """A whole number within bounds."""
+
+    _describe_range = _in_words
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         try:
@@ -26,6 +33,8 @@ class Whole(click.IntRange):
 class Seconds(click.FloatRange):
     """A length of time within bounds, in seconds."""
 
+    _describe_range = _in_words
+
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         try:
             number = float(value)
@@ -36,8 +45,16 @@ class Seconds(click.FloatRange):
         return number
 
 
+class Days(click.FloatRange):
+    """A number of days within bounds."""
+
+    _describe_range = _in_words
+
+
 class Age(click.FloatRange):
     """A length of time as `90s`, `30m`, `12h`, `5d`, `2w` or a bare number of hours; in hours."""
+
+    _describe_range = _in_words
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         if isinstance(value, float):
@@ -50,6 +67,8 @@ class Age(click.FloatRange):
 
 class Length(click.FloatRange):
     """A length of time as `90s`, `5m`, `1h30m`, `2d`, `1w`; in seconds."""
+
+    _describe_range = _in_words
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         if isinstance(value, float):
@@ -72,6 +91,8 @@ class Length(click.FloatRange):
 
 class Bytes(click.IntRange):
     """A size in bytes, as `500M`, `20G`, `1T` (powers of 1,024) or a bare number."""
+
+    _describe_range = _in_words
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         found = re.fullmatch(r"(\d+)([KMGT]?)(?:i?B)?", str(value).strip(), re.IGNORECASE)

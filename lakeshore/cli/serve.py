@@ -12,7 +12,7 @@ import click
 
 from .exits import ExitCode
 from .failures import Failure
-from .numbers import Bytes, Seconds, Whole
+from .numbers import Bytes, Days, Seconds, Whole
 from .output import print_json
 
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -46,7 +46,7 @@ PLACE = click.Path(path_type=Path)
 )
 @click.option(
     "--keep-days",
-    type=click.FloatRange(min=7),
+    type=Days(min=7),
     default=30.0,
     show_default=True,
     metavar="<n>",

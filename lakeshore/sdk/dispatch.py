@@ -43,7 +43,12 @@ _INWARD = {shown: state for state, shown in LOCAL_NAMES.items()}
 
 
 class Dispatch:
-    """The local plane. `path` is a file or `:memory:`; `durability="process"` survives kill -9 but not a power cut."""
+    """The local plane: the verbs of a control plane without one. Safe to share among threads.
+
+    `path` is a file, which any number of processes of this machine share (on a local disk; beside it a directory
+    `<path>.d`), or `:memory:` for this process alone. `ns` keeps namespaces apart. `durability="process"` survives
+    kill -9 but not a power cut, and is faster. Payloads and results are packed bytes here; queues pack and unpack.
+    """
 
     local = True
 
@@ -102,27 +107,27 @@ class Dispatch:
         return done.id
 
     def cancel(self, inv_id: str) -> bool:
-        """Cancel what has not begun: True when this call did. A running invocation is asked, and may still win."""
+        """Cancel what has not begun: True when this call did. What runs is asked, and may still win. DispatchError."""
         local_losses.settle_whether_begun(self._state(), self.ns, inv_id)
         done = self._write(lambda tx: reports.cancel(tx, self.ns, inv_id, time.time()))
         self._state().bells.ring("done", f"frames/{inv_id}")
         return done.cancelled
 
     def retry(self, inv_id: str, *, claim: int | None = None) -> str:
-        """Queue a failed, cancelled or timed-out invocation again under its id."""
+        """Queue what failed, was cancelled or timed out again; its id. Raises DispatchError in any other state."""
         queue = self._write(lambda tx: retries.retry(tx, self.ns, inv_id, time.time(), claim=claim))
         self._ring_work(queue)
         return inv_id
 
     def get(self, inv_id: str) -> dict[str, Any] | None:
-        """The invocation's row, or None."""
+        """The invocation's row (`state`, `attempt`, `claim`, `error`, times in epoch seconds, ...), or None."""
         row = rows.get(self._rows, self.ns, inv_id)
         if row is not None:
             row["state"] = LOCAL_NAMES.get(row["state"], row["state"])
         return row
 
     def count(self, queue: str, state: str = "queued") -> int:
-        """How many invocations of a queue are in one state."""
+        """How many invocations of a queue are in one state: queued, running, succeeded, failed, cancelled, timeout."""
         return rows.count(self._rows, self.ns, queue, _INWARD.get(state, state))
 
     def result(self, inv_id: str, *, timeout: float | None = 30.0, poll: float = 0.02) -> bytes:
@@ -150,7 +155,7 @@ class Dispatch:
     def claim(
         self, queue: str, worker_id: str, *, kind: str = "fifo", temperature: float = 1.0, draw: float | None = None
     ) -> Claimed | None:
-        """Take the next invocation, or None. It counts as begun: whoever claims here runs it now."""
+        """Take the next invocation, or None at once. It counts as begun, and is lost with this process."""
         found = self.turn((), queue, worker_id, kind=kind, temperature=temperature, draw=draw)
         return found[0] if found else None
 
@@ -297,13 +302,7 @@ class Dispatch:
     # -- frames
 
     def journal_append(
-        self,
-        inv_id: str,
-        seq: int | None,
-        frame_bytes: bytes,
-        *,
-        final: bool = False,
-        claim: int | None = None,
+        self, inv_id: str, seq: int | None, frame_bytes: bytes, *, final: bool = False, claim: int | None = None
     ) -> int:
         """Append a frame of a claimed invocation; the seq it has. The same seq of the same claim again is absorbed.
 

@@ -45,7 +45,9 @@ class WorkerError(LakeshoreError):
 
 
 class DispatchError(LakeshoreError):
-    """The plane refused or could not do what was asked."""
+    """The plane refused or could not do what was asked: unknown or purged ids, a claim that is not current, a full
+    queue or disk, a server that cannot be reached. An InvocationFailed is one, too.
+    """
 
 
 class InvocationFailed(DispatchError):  # what happened, in the words of the invocation's state

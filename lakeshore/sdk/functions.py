@@ -103,7 +103,8 @@ class UDF(Generic[P, R]):
         return self.local(*args, **kwargs)
 
     def local(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Run the body in this process, whatever the binding. Raises KeyError_ when the keys written were not
+        """Run the body in this process, whatever the binding, and return what it returns: a value, an awaitable or an
+        iterator, by the kind of body. Raises what the body raises, and KeyError_ when keys that it wrote were not
         returned.
         """
         result: R = self._run(self.__wrapped__, current().fork(), args, kwargs)
@@ -210,7 +211,8 @@ def udf(fn: Callable[..., Any] | None = None, *, queue: str | None = None, trans
 
     `queue` names the queue that a plain call goes to (None: it runs here). `transport` says how the function itself
     travels: `"ref"` by module and name, `"pickle"` by value, `"auto"` by reference when it can be imported. Creates
-    no queue, talks to nobody.
+    no queue, talks to nobody. Returns a UDF, or with options alone a decorator. Raises TypeError for what is not
+    callable, TransportError for another `transport`.
     """
     if fn is None:
         if transport not in TRANSPORTS:  # at the line of the mistake
@@ -220,7 +222,9 @@ def udf(fn: Callable[..., Any] | None = None, *, queue: str | None = None, trans
 
 
 class Thunk:
-    """A callable bundled with its arguments. Give it to `queue.submit`; build one with `thunk`."""
+    """A callable bundled with its arguments: `fn`, `args`, `kwargs`. Give it to `queue.submit`; build one with
+    `thunk`.
+    """
 
     __slots__ = ("args", "fn", "kwargs")
 

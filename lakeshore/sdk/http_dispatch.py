@@ -40,7 +40,12 @@ SLACK_S = 10.0
 
 
 class HttpDispatch:
-    """A control plane at `base_url`. `timeout` is how long, in seconds, a verb keeps trying to reach it."""
+    """A control plane at `base_url` (`http://` or `https://`), with a few connections that threads share.
+
+    `token` is the bearer, `namespace` where the token does not say it. `timeout` is how long, in seconds, a verb keeps
+    trying to reach the server, and to repeat what may be repeated; then it raises DispatchError. Nothing is sent before
+    the first verb.
+    """
 
     local = False
 

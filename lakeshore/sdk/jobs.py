@@ -20,7 +20,11 @@ from .ids import new_id
 
 @dataclass
 class Job:
-    """One claimed invocation: `payload` is the decoded value, or the Envelope of a UDF call. `claim` is the fence."""
+    """One claimed invocation.
+
+    `payload` is the decoded value, or the Envelope of a UDF call. `attempt` counts executions from 1. `claim` is the
+    number that every report of this job carries: the fence.
+    """
 
     id: str
     payload: Any

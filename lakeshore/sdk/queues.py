@@ -28,7 +28,12 @@ __all__ = ["Job", "Queue", "SyncQueue", "Topic"]
 
 
 class SyncQueue:
-    """A queue, blocking. `dispatch` is any plane (default: the process's), `kind` the order in which `claim` takes."""
+    """A queue, blocking: a name on a plane, made without asking anybody. Safe to share among threads.
+
+    `dispatch` is any plane (default: the process's: `LAKESHORE_URL`, else a file below `~/.lakeshore`). `kind` is the
+    order in which `claim` takes: `fifo`, `filo` or `boltzmann`, which draws at random by priority, the more evenly the
+    higher `temperature` (above 0). Raises DispatchError for another kind.
+    """
 
     def __init__(self, name: str, *, dispatch: Any = None, kind: str = "fifo", temperature: float = 1.0) -> None:
         if not isinstance(name, str):
@@ -91,7 +96,12 @@ class SyncQueue:
         return self.result(self.submit(payload, **options), timeout=_with_delay(timeout, options))
 
     def stream(self, inv_id: str, *, since: int = -1, timeout: float | None = 30.0) -> Iterator[Any]:
-        """The values that an invocation yields, live. `since` is the last seq seen; a silence of `timeout` s raises."""
+        """The values that an invocation yields, in order, live, until it ends; what it yielded before comes first.
+
+        `since` is the number of the last value seen, -1 for none: values are numbered from 0. Raises TimeoutError
+        after a silence of `timeout` seconds (None: never), InvocationFailed when the body failed or was stopped, and
+        DispatchError for an unknown or purged id. A lost connection is resumed.
+        """
         reader = ValueReader(since)
         direct = getattr(self.plane, "journal_values", None)
         try:
@@ -106,11 +116,16 @@ class SyncQueue:
             check_end(inv_id, self.plane.get(inv_id))
 
     def cancel(self, inv_id: str) -> bool:
-        """Cancel what has not begun: True when this call did it. A running job finishes its attempt."""
+        """Cancel what has not begun: True when this call did it, False when it had ended or runs.
+
+        A running body is asked to stop; a success that is reported first wins. Raises DispatchError for an unknown id.
+        """
         return bool(self.plane.cancel(inv_id))
 
     def count(self, state: str = "queued") -> int:
-        """How many invocations of this queue are in one state."""
+        """How many invocations of this queue are in one state: queued, running, succeeded, failed, cancelled (at a
+        control plane: killed) or timeout.
+        """
         return int(self.plane.count(self.name, state))
 
     def __len__(self) -> int:
@@ -120,7 +135,7 @@ class SyncQueue:
         return True
 
     def topic(self, name: str | None = None) -> Topic:
-        """A channel of values that belongs to no invocation."""
+        """A channel of values that belongs to no invocation; without a name, a new one. Nothing is sent."""
         return Topic(name or f"topic-{new_id().lower()}", queue=self.name, plane=self.plane)
 
     # -- workers
@@ -133,7 +148,11 @@ class SyncQueue:
         return self._worker[0]
 
     def claim(self) -> Job | None:
-        """Take the next job, or None. Exactly one claimer gets it."""
+        """Take the next job, or None at once when there is none. Exactly one claimer gets it, and its attempt counts.
+
+        `payload` is the submitted value, or the Envelope of a UDF call (`dls.run_worker` runs those). Whoever claims
+        must `ack` or `nack`; the claim is lost, and the job queued again, when this process dies.
+        """
         found = self.plane.claim(self.name, self.worker_id, kind=self.kind, temperature=self.temperature)
         if found is None:
             return None
@@ -142,14 +161,20 @@ class SyncQueue:
         return Job(id=found.id, payload=decode(found.envelope), attempt=found.attempt, queue=found.queue, claim=claim)
 
     def ack(self, job: Job, result: Any = None) -> None:
-        """The job succeeded. Raises DispatchError when it is not this queue's any more."""
+        """The job succeeded with `result`, any value the codec knows; on disk when this returns.
+
+        Raises DispatchError when the claim is not current any more: somebody else has the job, or it was cancelled.
+        """
         first = self._posted.pop(job.id, 0)
         posted = {"last_seq": first - 1} if job.id in self._streams else {}
         self._streams.discard(job.id)
         self.plane.ack(job.id, self.worker_id, result=wire.pack(result), **fence(job), **posted)
 
     def nack(self, job: Job, *, error: Any, retry: bool = True) -> None:
-        """The attempt failed: the job runs again while attempts remain and `retry` is true."""
+        """The attempt failed: the job runs again while attempts remain and `retry` is true.
+
+        `error` is an exception, a text or `{"type", "message", "traceback"?}`. Raises DispatchError as `ack` does.
+        """
         self._posted.pop(job.id, None)
         self.plane.nack(job.id, self.worker_id, error=error, retry=retry, **fence(job))
 
@@ -288,13 +313,16 @@ class Topic:
         return f"Topic({self.name!r}, queue={self._queue!r})"
 
     def post(self, value: Any, *, final: bool = False) -> int:
-        """Append a value; its seq. With `final` the topic's END is appended (after the value, when there is one)."""
+        """Append a value; its seq, from 0. On disk when this returns.
+
+        With `final` the topic's END is appended (after the value, when there is one): its readers stop.
+        """
         if final and value is not None:
             self._plane.topic_post(self._queue, self.name, wire.pack(value))
         return int(self._plane.topic_post(self._queue, self.name, wire.pack(value), final=final))
 
     def listen(self, since: int = -1, timeout: float | None = 5.0) -> Any:
-        """The next value after `since`, or None after `timeout` seconds."""
+        """The next value after `since`, or None after `timeout` seconds (None: waits for ever)."""
         try:
             return next(self.stream(since, timeout), None)
         except TimeoutError:
