@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -30,6 +31,12 @@ class Block:
 
 def available() -> bool:
     return SPEC.is_dir()
+
+
+def pages(*patterns: str) -> list[str]:
+    """The names of the pages that match, a `*` over any number of folders."""
+    names = sorted(path.relative_to(SPEC).with_suffix("").as_posix() for path in SPEC.rglob("*.md"))
+    return [name for name in names if any(fnmatchcase(name, pattern) for pattern in patterns)]
 
 
 def page(name: str) -> list[str]:
