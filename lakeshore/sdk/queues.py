@@ -334,6 +334,11 @@ class Topic:
         yield from values_of(pieces, f"topic {self.name}")
 
 
+for _verb in (Queue.submit, Queue.result, Queue.call, Queue.cancel, Queue.count, Queue.claim, Queue.ack, Queue.nack):
+    # Python's own warning about a call that was never awaited shows this name.
+    _verb.__qualname__ += " (await it, or use dls.SyncQueue, which blocks)"
+
+
 def packed(payload: Any, envelope: Any, key: str | None) -> tuple[str, bytes]:
     """(id, bytes) of a submit."""
     if envelope is None and hasattr(payload, "to_envelope"):

@@ -71,7 +71,10 @@ def test_signatures_are_the_documented_ones() -> None:
         "temperature": 1.0,
     }
     for queue in (dls.SyncQueue, dls.Queue):
-        assert shape(queue.submit) == {"payload": None, "envelope": None, "key": None, "priority": 0.0}
+        submit = shape(queue.submit)
+        documented = {"payload": None, "envelope": None, "key": None, "priority": 0.0}
+        assert {**submit, **documented} == submit
+        assert not any(submit[name] for name in submit.keys() - documented), "what we add may be left out"
         assert shape(queue.result) == {"inv_id": inspect.Parameter.empty, "timeout": 30.0}
         assert shape(queue.stream) == {"inv_id": inspect.Parameter.empty, "since": -1, "timeout": 30.0}
     assert inspect.iscoroutinefunction(dls.Queue.result)
@@ -86,12 +89,19 @@ def test_the_async_queue_holds_a_blocking_one_made_of_the_same_arguments(plane: 
     assert (q.sync.name, q.sync.plane, q.sync.kind, q.sync.temperature) == ("jobs", plane, "filo", 0.5)
 
 
-@pytest.mark.inventory("P-242", "P-771")
-def test_without_a_plane_a_queue_is_of_the_process_and_the_short_name_is_the_async_one() -> None:
+@pytest.mark.inventory("P-242")
+def test_without_a_plane_a_queue_is_of_the_process() -> None:
     assert dls.SyncQueue("jobs").plane is default_dispatch()
     assert dls.Queue("jobs").sync.plane is default_dispatch()
-    assert inspect.iscoroutinefunction(dls.Queue.submit)
-    assert not inspect.iscoroutinefunction(dls.SyncQueue.submit)
+
+
+@pytest.mark.inventory("P-771")
+def test_a_verb_of_the_async_queue_that_nobody_awaits_names_the_blocking_one() -> None:
+    q = dls.Queue("jobs", dispatch=dls.Dispatch(":memory:"))
+    for call in (lambda: q.submit(1), lambda: q.result("01"), q.count, q.claim, lambda: q.cancel("01")):
+        with pytest.warns(RuntimeWarning, match=r"Queue\.\w+ \(await it, or use dls\.SyncQueue.* was never awaited"):
+            call()
+    q.sync.plane.close()
 
 
 @pytest.mark.inventory("P-211")
