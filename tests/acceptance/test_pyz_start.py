@@ -107,6 +107,26 @@ def test_children_run_the_same_lakeshore(pyz: Path, warm_cache: Path) -> None:
     assert lines[2] == lines[4]
 
 
+@pytest.mark.parametrize("name", ["a link", "a copy"])
+def test_started_as_nymph_its_children_are_not_taken_for_another_daemon(
+    pyz: Path, warm_cache: Path, tmp_path: Path, name: str
+) -> None:
+    nymph = tmp_path / "nymph"
+    if name == "a link":
+        nymph.symlink_to(pyz)
+    else:
+        shutil.copy(pyz, nymph)
+    code = (
+        "import subprocess, lakeshore._self as s\n"
+        f"s.started_from({str(nymph)!r})\n"  # as `__main__` does for the path that it was started by
+        "print(s.program()[1])\n"
+        "print(subprocess.check_output([*s.program(), 'jobs', '--help'], text=True).split()[0])\n"
+    )
+    path, first = inside(pyz, warm_cache, code)
+    assert path == (str(pyz) if name == "a link" else f"{trees(warm_cache)[0]}/lakeshore/__main__.py")
+    assert first == "Usage:"
+
+
 # --- on PYTHONPATH
 
 
