@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import msgpack
 
 from ..plane import claims, delays, frames, reports, retries, rows, submits
-from ..plane.contract import TERMINAL, Report, Settled, Submission, Wish
+from ..plane.contract import TERMINAL, Report, Settled, Wish
 from ..plane.contract import Claimed as Taken
 from ..plane.database import Durability
 from ..plane.statements import SQL
@@ -30,6 +30,7 @@ from .errors import DispatchError
 from .hints import unused_login
 from .local_slate import LocalSlates, Name
 from .local_source import LocalSource
+from .local_submission import submission
 from .open_plane import OpenPlane
 from .sources import Ending, Work
 
@@ -38,7 +39,6 @@ __all__ = ["Claimed", "Dispatch", "DispatchError"]
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-FUNCTION = msgpack.packb({"module": "_native_wire", "qualname": "_native_wire.envelope", "version": "v1"})
 _INWARD = {shown: state for state, shown in LOCAL_NAMES.items()}
 
 
@@ -84,26 +84,13 @@ class Dispatch:
         `run_config` may carry `max_attempts` and `timeout_s`. Nobody gets it for `delay` seconds, or before the instant
         `due` (epoch seconds). Raises DispatchError: the id is taken, or the queue is not active.
         """
-        config = {**(run_config or {}), "queue": queue, "priority": float(priority), "key": key}
-        packed = msgpack.packb(config)
-        state = self._state()
-        item = Submission(
-            ns=self.ns,
-            queue=queue,
-            id=id,
-            args=state.keep(id, "args", envelope),
-            hash=submits.fingerprint(queue, FUNCTION, envelope, packed),
-            function=FUNCTION,
-            run_config=packed,
-            priority=float(priority),
-            key=key,
-            parent=parent,
-            max_attempts=int(config.get("max_attempts") or 3),
-            retry_nonce=retry_failed,
-            due=due if delay is None else time.time() + delay,
-        )
+        args = self._state().keep(id, "args", envelope)
+        item = submission(self.ns, queue, id, args, key, priority, parent, run_config, retry_failed, delay, due)
         done = self._write(lambda tx: submits.submit(tx, item, time.time()))
-        self._ring_work(done.queue)
+        if done.due is None:
+            self._ring_work(done.queue)
+        else:  # whoever sleeps is to know until when
+            self._state().bells.ring(f"work/{self.ns}/{done.queue}", f"work/{self.ns}/*")
         return done.id
 
     def cancel(self, inv_id: str) -> bool:

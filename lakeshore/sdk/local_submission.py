@@ -1,0 +1,46 @@
+"""A submit of the local plane as its row: what makes two of them the same one, and when it may begin."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import msgpack
+
+from ..plane import submits
+from ..plane.contract import Payload, Submission
+
+FUNCTION = msgpack.packb({"module": "_native_wire", "qualname": "_native_wire.envelope", "version": "v1"})
+
+
+def submission(
+    ns: str,
+    queue: str,
+    id_: str,
+    args: Payload,
+    key: str | None,
+    priority: float,
+    parent: str | None,
+    run_config: dict[str, Any] | None,
+    retry_failed: str | None,
+    delay: float | None,
+    due: float | None,
+) -> Submission:
+    """The row to insert; `args` are in their place by now."""
+    config = {**(run_config or {}), "queue": queue, "priority": float(priority), "key": key}
+    packed = msgpack.packb(config)
+    return Submission(
+        ns=ns,
+        queue=queue,
+        id=id_,
+        args=args,
+        hash=submits.fingerprint(queue, FUNCTION, args, packed),
+        function=FUNCTION,
+        run_config=packed,
+        priority=float(priority),
+        key=key,
+        parent=parent,
+        max_attempts=int(config.get("max_attempts") or 3),
+        retry_nonce=retry_failed,
+        due=due if delay is None else time.time() + delay,
+    )
