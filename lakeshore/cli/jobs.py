@@ -19,6 +19,7 @@ from lakeshore.wire.names import check_queue
 from .exits import ExitCode
 from .failures import Failure
 from .groups import Group
+from .job_logs import logs
 from .named import Named
 from .numbers import Age, Whole
 from .output import age, ahead, duration, local_time, moment, plain, print_json, print_table, say
@@ -34,7 +35,7 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON."
 
 @click.group(cls=Group, aliases={"ls": "list", "cancel": "kill"})
 def jobs() -> None:
-    """See, kill and retry invocations."""
+    """See, kill and retry invocations, and read what they print."""
 
 
 @jobs.command("list")
@@ -248,6 +249,9 @@ def prune(
     else:
         click.echo(f"{count:,} deleted")
     return ExitCode.OK
+
+
+jobs.add_command(logs)
 
 
 def _check_queue(name: str | None) -> None:

@@ -124,6 +124,23 @@ class ApiClient:
         body |= {name: value for name, value in (("queue", queue), ("cursor", cursor)) if value is not None}
         return self._map("POST", self._ours("invocations", "prune"), body=body)
 
+    def logs(
+        self,
+        invocation_id: str,
+        *,
+        attempt: int | None = None,
+        claim: int | None = None,
+        offset: int = 0,
+        stream: str | None = None,
+        wait_s: float = 0.0,
+    ) -> dict[str, Any]:
+        """What a body printed, from the position `offset` on: `{attempt, claim, attempts, state, end, offset, parts}`;
+        bytes are base64. Waits up to `wait_s` (30 at most) until there is something.
+        """
+        query: list[tuple[str, str | int | None]] = [("attempt", attempt), ("claim", claim), ("offset", offset)]
+        query += [("stream", stream), ("wait_s", f"{wait_s:g}")]
+        return self._map("GET", self._ours("invocations", invocation_id, "logs"), query)
+
     # -- schedules
 
     def schedules(self) -> list[dict[str, Any]]:

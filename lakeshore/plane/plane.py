@@ -21,6 +21,7 @@ from .database import Durability, connect
 from .directories import keep_names
 from .journal import Journal
 from .locks import try_lock
+from .logs import Logs
 from .statements import SQL
 from .transaction import Transaction
 
@@ -45,6 +46,7 @@ class Plane:
         sync = durability != "none"
         self.journal = Journal(None if files is None else files / "journal", sync=sync and durability == "power")
         self.blobs = Blobs(None if files is None else files / "blobs", sync=sync)
+        self.logs = None if files is None else Logs(files / "logs")
         if files is not None and durability == "power":
             try:
                 keep_names(files, files.parent, Path(path).parent)

@@ -25,11 +25,16 @@ TOMBSTONES_AT_ONCE = 500
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Purge:
-    """What one slice removed: rows, and the blob keys that nothing names any more. `more`: its time was up first."""
+    """What one slice removed: rows by number, and the blob keys that nothing names now. `more`: its time was up."""
 
-    rows: int
+    seqs: tuple[int, ...]
     blobs: tuple[str, ...]
     more: bool = False
+
+    @property
+    def rows(self) -> int:
+        """How many."""
+        return len(self.seqs)
 
 
 class _Slice:
@@ -38,7 +43,7 @@ class _Slice:
     def __init__(self, tx: Transaction, now: float, budget_s: float) -> None:
         self.tx = tx
         self.now = now
-        self.rows = 0
+        self.seqs: list[int] = []
         self.blobs: list[str] = []
         self._deadline = time.perf_counter() + budget_s
 
@@ -56,8 +61,8 @@ class _Slice:
             self.blobs += [key for (key,) in tx.all(statement, {"seq": seq}) if key is not None]
         tx.change(SQL.drop_row, {"seq": seq})
         tx.moved(ns, queue, state, None)
-        self.rows += 1
-        return self.rows % ROWS_AT_LEAST != 0 or not self.is_over
+        self.seqs.append(seq)
+        return len(self.seqs) % ROWS_AT_LEAST != 0 or not self.is_over
 
     def frames(self, channel: int) -> bool:
         """Drop the frames of a channel; whether all are gone."""
@@ -68,7 +73,7 @@ class _Slice:
 
     def done(self, *, more: bool) -> Purge:
         free = [key for key in dict.fromkeys(self.blobs) if not self.tx.all(SQL.blob_in_use, {"key": key})[0][0]]
-        return Purge(rows=self.rows, blobs=tuple(free), more=more)
+        return Purge(seqs=tuple(self.seqs), blobs=tuple(free), more=more)
 
 
 def purge(tx: Transaction, *, before: float, now: float, limit: int = 500, budget_s: float = 3600.0) -> Purge:

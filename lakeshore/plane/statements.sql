@@ -308,6 +308,12 @@ SET last_frame = :last, attempt = attempt + (started = 0), started_at = COALESCE
 WHERE id = :id AND ns = :ns AND state = 'running' AND claim = :claim AND last_frame = :first - 1
 RETURNING seq
 
+-- name: log_owner
+SELECT seq, state, claim, attempt FROM invocation WHERE id = :id AND ns = :ns
+
+-- name: rows_between
+SELECT seq FROM invocation WHERE seq >= :first AND seq < :after
+
 -- name: put_frame
 INSERT INTO frame (channel, seq, claim, segment, offset, length, final)
 VALUES (:channel, :seq, :claim, :segment, :offset, :length, :final)

@@ -19,13 +19,14 @@ from . import outcomes
 from .errors import DispatchError
 
 CONTENT_TYPE = "application/x-msgpack"
-FIXED = SUBMIT, DELAYED, AWAIT, POLL, ACK, CHUNK = (
+FIXED = SUBMIT, DELAYED, AWAIT, POLL, ACK, CHUNK, LOG = (
     "/v1/producer/submit",
     "/v1/producer/submit/delayed",
     "/v1/producer/await",
     "/v1/daemon/poll",
     "/v1/daemon/ack",
     "/v1/daemon/result-chunk",
+    "/v1/daemon/log-chunk",
 )
 TERMINAL = frozenset({"succeeded", "failed", "killed", "timeout"})
 _STUB = {"module": "_native_wire", "qualname": "_native_wire.envelope", "version": "v1"}

@@ -18,7 +18,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .belongings import Owned
 from .errors import DispatchError, WorkerError
@@ -27,6 +27,9 @@ from .interrupts import GRACE_S, Interrupter
 from .jobs import worker_name
 from .sources import PlaneSource, Source, Work
 from .transport import check_policy
+
+if TYPE_CHECKING:
+    from .printed import Printed
 
 __all__ = ["Worker", "run_worker"]
 
@@ -100,10 +103,12 @@ class Worker:
         grace_s: float = GRACE_S,
         own_process: bool = False,
         may_pass: Callable[[DispatchError], bool] | None = None,
+        printed: Printed | None = None,
     ) -> None:
         """Options as in `run_worker`. `on_stuck` is called, in another thread, after a body that cannot be stopped was
         reported; it is to end the process. `own_process`: nothing but bodies run in this process, and its caller sees
         to Ctrl-C. `may_pass` says of an error whether to try again, more and more slowly, instead of raising it.
+        `printed` is told when a body begins and ends.
         """
         q = getattr(q, "sync", q)
         plane = getattr(q, "plane", None)
@@ -133,6 +138,7 @@ class Worker:
         self._own_process = own_process
         self._leave = on_stuck
         self._may_pass = may_pass
+        self._printed = printed
         self._pause_s = FIRST_PAUSE_S
         self._interrupter = Interrupter(grace_s=grace_s, on_stuck=self._stuck if on_stuck else None)
 
@@ -196,7 +202,11 @@ class Worker:
         last_resort = self._leave is not None and work.timeout_s is not None
         if last_resort:  # a thread that needs no interpreter: a body may keep it locked
             faulthandler.dump_traceback_later(float(work.timeout_s or 0.0) + 4 * interrupter.grace_s, exit=True, file=2)
+        if self._printed is not None:
+            self._printed.begin(work)
         ending = execute(work, source.sink, self._setup, interrupter)
+        if self._printed is not None:
+            self._printed.end()
         if last_resort:
             faulthandler.cancel_dump_traceback_later()
         if not self._canary.alive():

@@ -19,6 +19,7 @@ from .blobs import BlobStore
 from .dispatcher import Dispatcher
 from .http import HttpError
 from .http.server import HttpServer
+from .printed import Printed
 from .records import Records
 from .scheduler import Scheduler
 from .submissions import Submissions
@@ -64,6 +65,7 @@ class App:
     started_at: float
     version: str
     ids: Ulids = field(default_factory=lambda: Ulids(_milliseconds, os.urandom))
+    printed: Printed = field(default_factory=Printed)
     http: list[HttpServer] = field(default_factory=list)
 
     async def need_namespace(self, caller: Caller, *, creates: bool) -> None:

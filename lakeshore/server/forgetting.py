@@ -6,15 +6,15 @@ import functools
 import itertools
 import math
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
 import trio
 
 from ..plane import retention
-from ..plane.blobs import Blobs
 from ..plane.locks import files_lock
+from ..plane.plane import Plane
 from ..plane.statements import SQL
 from ..plane.transaction import Transaction
 from .app import PageReader
@@ -47,12 +47,14 @@ async def in_slice(writer: Writer, verb: Callable[[Transaction], T]) -> T:
     return done
 
 
-def collect(blobs: Blobs, keys: Iterable[str], now: float) -> None:
-    """Delete the files of rows that are gone. A young one, and all of them while somebody copies the plane, wait until
-    the janitor looks for orphans.
+def collect(plane: Plane, done: retention.Purge, now: float) -> None:
+    """Delete the files of rows that are gone. A young payload, and all of them while somebody copies the plane, wait
+    until the janitor looks for orphans; a log goes at once.
     """
+    blobs, keys = plane.blobs, done.blobs
     assert blobs.root is not None
-    keys = tuple(keys)
+    if plane.logs is not None:
+        plane.logs.forget(done.seqs)
     if keys:
         with files_lock(blobs.root.parent) as mine:
             for key in keys if mine else ():
@@ -102,7 +104,7 @@ async def _forget(dispatcher: Dispatcher, seqs: list[int], before: float) -> int
         now = time.time()
         verb = functools.partial(retention.purge_rows, seqs=seqs, before=before, now=now, budget_s=SLICE_S)
         done = await in_slice(dispatcher.writer, verb)
-        collect(dispatcher.plane.blobs, done.blobs, now)
+        collect(dispatcher.plane, done, now)
         gone += done.rows
         if not done.more:
             return gone

@@ -83,6 +83,7 @@ class Janitor:
         if now >= self._orphans_due:
             self._orphans_due = now + ORPHANS_EVERY_S
             await self._drop_orphans(now - GRACE_S)
+            await self._reader.run(self._drop_logs)
         return gone
 
     async def _forget(self, now: float, before: float, most: int | None = None) -> int:
@@ -90,7 +91,7 @@ class Janitor:
         while most is None or gone < most:
             verb = functools.partial(retention.purge, before=before, now=now, budget_s=SLICE_S)
             done = await in_slice(self._dispatcher.writer, verb)
-            collect(self._dispatcher.plane.blobs, done.blobs, now)
+            collect(self._dispatcher.plane, done, now)
             gone += done.rows
             if not done.more:
                 break
@@ -168,14 +169,26 @@ class Janitor:
                     blobs.collect(path, before)
         return bool(some)
 
+    def _drop_logs(self, rows: Rows) -> None:
+        """Delete the logs of rows that are gone: a server that was killed had no time to."""
+        logs = self._dispatcher.plane.logs
+        assert logs is not None
+        for seqs in logs.shards().values():
+            kept = {
+                seq
+                for (seq,) in rows(SQL.rows_between, {"first": min(seqs, default=0), "after": max(seqs, default=0) + 1})
+            }
+            logs.forget(sorted(seqs - kept))
+
     def _bytes(self, rows: Rows) -> int:
-        """What the plane takes: used pages, segments, payloads."""
+        """What the plane takes: used pages, segments, payloads, logs."""
         ((pages,),) = rows("PRAGMA page_count", {})
         ((free,),) = rows("PRAGMA freelist_count", {})
         ((page,),) = rows("PRAGMA page_size", {})
         journal = self._dispatcher.plane.journal
+        logs = 0 if self._dispatcher.plane.logs is None else self._dispatcher.plane.logs.bytes()
         segments = sum(_segment(journal, number).stat().st_size for number in journal.segments())
-        return int((pages - free) * page + segments + rows(SQL.blob_bytes, {})[0][0])
+        return int((pages - free) * page + segments + rows(SQL.blob_bytes, {})[0][0] + logs)
 
     async def _give_back(self) -> None:
         """Cut free pages off the database file, where there are many."""

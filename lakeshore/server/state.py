@@ -1,7 +1,7 @@
 """The state directory: one server's files, its lock and its secrets.
 
     <dir>/            0700, owned by the server's user
-      lakeshore.db    journal/  blobs/     the plane
+      lakeshore.db    journal/  blobs/  logs/     the plane
       records.db                           namespaces and tokens
       secrets.key                          32 random bytes, base64; SECRETS_KEY wins
       admin.token                          minted once; LAKESHORE_ADMIN_TOKEN is accepted besides it

@@ -62,6 +62,9 @@ Worker
         ChunkBatch   -> {chunks: [{status, ...the same}]}
         ChunkRun     -> {ok: true, seq, duplicate?: true}     `seq` of the last, `duplicate` when all were stored before
             all of them or none · 409 as above
+    POST /v1/daemon/log-chunk
+        LogChunk     -> {ok: true, position}     what the body of a running claim printed; 409 {"error": "stale"}
+        raw bytes as application/octet-stream with the query invocation_id, claim, attempt?, stream?, offset -> the same
 
 `claim` is the only fence: it comes with `run` and every report echoes it (K-5). A report without one is a foreign
 peer's and is matched by `worker_id`. The list that a poll carries in `held` is the truth: a claim of the session that
@@ -401,6 +404,19 @@ class ChunkBatch:
     """Several frames, each answered by itself and in order."""
 
     chunks: tuple[ChunkItem, ...]
+
+
+@value
+class LogChunk:
+    """What a running body printed, in that order: parts of a stream (`stdout`, `stderr`), an offset in it, and bytes.
+
+    What is stored of them already is skipped; an offset beyond the end says that bytes between were given up.
+    """
+
+    invocation_id: str
+    claim: int
+    parts: tuple[tuple[str, int, Blob], ...]
+    attempt: int = 1
 
 
 @value

@@ -80,6 +80,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         own_process=True,
         grace_s=GRACE_S,
         may_pass=None if settings.once or settings.url is None else _passing,
+        printed=None if settings.url is None else _printed(plane),
     )
     try:
         with _signals(worker) as received:
@@ -131,6 +132,14 @@ def _plane(settings: Settings) -> Any:
     from ..http_dispatch import HttpDispatch  # at its wall: a local worker loads no HTTP client
 
     return HttpDispatch(settings.url, token=settings.token, namespace=settings.namespace)
+
+
+def _printed(plane: Any) -> Any:
+    from ..printed import Printed  # at its wall: as above
+
+    printed = Printed(plane.client)
+    printed.install()
+    return printed
 
 
 def _announce(settings: Settings, plane: Any) -> None:

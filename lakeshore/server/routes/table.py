@@ -24,7 +24,7 @@ from ..auth import ADMIN_HINT, ANY, FULL, PRODUCE, WORK, Caller
 from ..cors import Cors
 from ..http import HttpError, Request, Response, Router, StreamResponse
 from ..refusals import refusal_of
-from . import blobs, chunks, daemon, health, invocations, namespaces, payloads, producer, schedules
+from . import blobs, chunks, daemon, health, invocations, logs, namespaces, payloads, producer, schedules
 
 Answer = Response | StreamResponse
 Tier = Literal["open", "signed", "admin", "named", "plain"]
@@ -76,6 +76,7 @@ TABLE: Final = (
     _row("POST", "/v1/daemon/poll", "plain", daemon.poll, WORK),
     _row("POST", "/v1/daemon/ack", "plain", daemon.ack, WORK),
     _row("POST", "/v1/daemon/result-chunk", "plain", chunks.result_chunk, WORK),
+    _row("POST", "/v1/daemon/log-chunk", "plain", logs.log_chunk, WORK),
     # payloads
     _row("POST", f"{_NS}/payloads/presign", "named", payloads.presign, ANY),
     _row("PUT", "/v1/blobs/{key...}", "signed", blobs.put),
@@ -86,6 +87,7 @@ TABLE: Final = (
     _row("POST", f"{_NS}/invocations/bulk-cancel", "named", invocations.bulk_cancel),
     _row("POST", f"{_NS}/invocations/prune", "named", invocations.prune),
     _row("GET", f"{_NS}/invocations/{{id}}", "named", invocations.show),
+    _row("GET", f"{_NS}/invocations/{{id}}/logs", "named", logs.read),
     _row("DELETE", f"{_NS}/invocations/{{id}}", "named", invocations.cancel),
     _row("POST", f"{_NS}/invocations/{{id}}/retry", "named", invocations.retry),
     _row("GET", f"{_NS}/tokens", "named", namespaces.tokens),

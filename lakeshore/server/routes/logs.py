@@ -1,0 +1,173 @@
+"""What bodies print: posted by who runs them, read by operators. Rules of what is kept: `plane/logs`.
+
+A chunk is taken from the claim that runs, and from no other: what an earlier one still has to say is refused as stale.
+Below the disk's reserve it is refused with 507; the job goes on without.
+"""
+
+from __future__ import annotations
+
+import errno
+import time
+from functools import partial
+from typing import Any, Final
+
+import trio
+
+from ...plane.contract import NotHeld, PlaneError, PlaneFull, UnknownInvocation
+from ...plane.logs import PAGE_BYTES, STREAMS, Log, Logs
+from ...plane.statements import SQL
+from ...wire.messages import LogChunk
+from ...wire.names import check_invocation_id
+from ..app import App
+from ..auth import Caller
+from ..http import HttpError, Request, Response
+from ..render import answer
+from ..structure import bad_field, read_map, structure
+
+_RAW: Final = b"application/octet-stream"
+_MOST: Final = 1024 * 1024
+_MOST_PARTS: Final = 10_000
+_LONGEST_S: Final = 30.0
+_LOOK_S: Final = 0.5
+_BIG: Final = 2**53
+
+
+async def log_chunk(app: App, request: Request, caller: Caller) -> Response:
+    """POST /v1/daemon/log-chunk"""
+    chunk = await _chunk(request)
+    check_invocation_id(chunk.invocation_id)
+    seq, state, claim, _attempt = _owner(app, caller.ns, chunk.invocation_id)
+    if state != "running" or claim != chunk.claim:
+        raise NotHeld(
+            f"invocation {chunk.invocation_id} is {state} under claim {claim}; claim {chunk.claim} prints no more"
+        )
+    app.dispatcher.reserve.check(trio.current_time())
+    log = Log(attempt=chunk.attempt, claim=chunk.claim)
+    try:
+        position = _logs(app).append(seq, log, chunk.parts, time.time())
+    except OSError as error:
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        message = f"what {chunk.invocation_id} printed could not be kept: {error.strerror}"
+        raise (PlaneFull if full else PlaneError)(message) from error
+    app.printed.ring(seq)
+    return answer(request, {"ok": True, "position": position})
+
+
+async def _chunk(request: Request) -> LogChunk:
+    if request.headers.get(b"content-type", b"").split(b";")[0].strip() != _RAW:
+        body, encoding = await read_map(request)
+        chunk = structure(body, LogChunk, encoding)
+    else:
+        query = request.query
+        if not query.get("invocation_id"):
+            raise bad_field("invocation_id", "is required")
+        chunk = LogChunk(
+            invocation_id=query["invocation_id"],
+            claim=_number(query, "claim", None),
+            attempt=_number(query, "attempt", 1),
+            parts=((query.get("stream", "stdout"), _number(query, "offset", None), await request.body(_MOST)),),
+        )
+    if not 0 < chunk.attempt <= _BIG or not 0 <= chunk.claim <= _BIG:
+        raise bad_field("attempt" if 0 <= chunk.claim <= _BIG else "claim", "is out of range")
+    if len(chunk.parts) > _MOST_PARTS or sum(len(part[2]) for part in chunk.parts) > _MOST:
+        raise bad_field("parts", f"must be at most {_MOST_PARTS} with {_MOST} bytes", status=413)
+    for place, (stream, offset, _data) in enumerate(chunk.parts):
+        if stream not in STREAMS:
+            raise bad_field(f"parts[{place}]", f"the stream must be {' or '.join(STREAMS)}")
+        if not 0 <= offset <= _BIG:
+            raise bad_field(f"parts[{place}]", "the offset must be 0 or more")
+    return chunk
+
+
+async def read(app: App, request: Request, caller: Caller) -> Response:
+    """GET /v1/namespaces/:ns/invocations/:id/logs?attempt&claim&offset&stream&wait_s
+
+    {attempt, claim, attempts, state, end, offset, parts: [{stream, offset, position, at, bytes}]}: what follows the
+    position `offset`, and the one to go on with. Without `attempt` it is the latest. `wait_s`: up to so long until
+    there is something. `end`: no more will come.
+    """
+    id_ = check_invocation_id(request.params["id"])
+    query = request.query
+    position = _number(query, "offset", 0)
+    wanted = _number(query, "attempt", 0)
+    claim = _number(query, "claim", 0)
+    stream = query.get("stream")
+    if stream is not None and stream not in STREAMS:
+        raise bad_field("stream", f"must be {' or '.join(STREAMS)}")
+    try:
+        wait_s = min(max(float(query.get("wait_s", "0")), 0.0), _LONGEST_S)
+    except ValueError:
+        raise bad_field("wait_s", "must be a number of seconds") from None
+    until = trio.current_time() + wait_s
+    while True:
+        seq, state, running, attempt = _owner(app, caller.ns, id_)
+        rung = app.printed.bell(seq)  # before it is read: what comes meanwhile is not missed
+        logs, log, parts = await trio.to_thread.run_sync(
+            partial(_page, _logs(app), seq, wanted, claim, position, running if state == "running" else 0)
+        )
+        following = parts[-1].position + len(parts[-1].data) if parts else position
+        shown = [part for part in parts if stream in (None, part.stream)]
+        ended = not (state == "running" and (log is None or log.claim == running)) and not parts
+        waits_for_a_first = log is None and state in ("queued", "running")
+        if shown or (ended and not waits_for_a_first) or trio.current_time() >= until:
+            break
+        if parts:
+            position = following
+            continue
+        with trio.move_on_at(min(until, trio.current_time() + _LOOK_S)):
+            await rung.wait()
+    told: dict[str, Any] = {
+        "attempt": log.attempt if log is not None else wanted or max(attempt, 1),
+        "claim": None if log is None else log.claim,
+        "attempts": list(dict.fromkeys(found.attempt for found in logs)),
+        "state": state,
+        "end": ended and not waits_for_a_first,
+        "offset": following,
+        "parts": [
+            {
+                "stream": part.stream,
+                "offset": part.offset,
+                "position": part.position,
+                "at": part.at,
+                "bytes": part.data,
+            }
+            for part in shown
+        ],
+    }
+    return answer(request, told)
+
+
+def _page(logs: Logs, seq: int, attempt: int, claim: int, position: int, running: int) -> tuple[list[Log], Any, Any]:
+    found = logs.of(seq)
+    fitting = [log for log in found if attempt in (0, log.attempt) and claim in (0, log.claim)]
+    if running and not attempt and not claim and (not fitting or fitting[-1].claim != running):
+        return found, None, []  # the latest attempt has printed nothing yet
+    log = fitting[-1] if fitting else None
+    return found, log, [] if log is None else logs.read(seq, log, position, most=PAGE_BYTES)
+
+
+def _owner(app: App, ns: str, id_: str) -> tuple[int, str, int, int]:
+    found = app.dispatcher.rows(SQL.log_owner, {"ns": ns, "id": id_})
+    if not found:
+        raise UnknownInvocation(f"no invocation {id_} in namespace {ns!r}")
+    seq, state, claim, attempt = found[0]
+    return seq, state, claim, attempt
+
+
+def _logs(app: App) -> Logs:
+    logs = app.dispatcher.plane.logs
+    assert logs is not None, "a server's plane has files"
+    return logs
+
+
+def _number(query: dict[str, str], name: str, default: int | None) -> int:
+    text = query.get(name)
+    if text is None and default is not None:
+        return default
+    try:
+        value = int(text or "")
+    except ValueError:
+        value = -1
+    if not 0 <= value <= _BIG:
+        raise HttpError(422, f"{name}: must be a whole number of 0 or more", field=name)
+    return value
