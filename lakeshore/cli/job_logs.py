@@ -95,13 +95,17 @@ class _Reader:
         while True:
             answer, parts = self._next(0.0)
             yield answer, parts
-            if not parts:
+            if not parts or answer["end"]:
                 return
 
     def followed(self, attempt_begins: Callable[[int], None]) -> Iterator[tuple[dict[str, Any], Parts]]:
         """What there is and what comes, until nothing more can."""
+        before: int | None = None
         while True:
             answer, parts = self._insist(lambda: self._next(WAIT_S))
+            if before is not None and self._claim is not None:
+                attempt_begins(int(answer["attempt"]))
+                before = None
             yield answer, parts
             if not answer["end"]:
                 continue
@@ -117,7 +121,6 @@ class _Reader:
                     return
                 time.sleep(LOOK_S)
             self._claim, self.position = None, 0
-            attempt_begins(int(answer["attempt"]))
 
     def _next(self, wait_s: float) -> tuple[dict[str, Any], Parts]:
         answer = self._server.logs(

@@ -140,8 +140,8 @@ class Logs:
         found = {(claim, attempt) for number, attempt, claim, _ in self._names(seq // _SHARD) if number == seq}
         return [Log(attempt=attempt, claim=claim) for claim, attempt in sorted(found)]
 
-    def read(self, seq: int, log: Log, position: int, *, most: int = PAGE_BYTES) -> list[Part]:
-        """What follows `position`, up to about `most` bytes; nothing when that is all there is."""
+    def read(self, seq: int, log: Log, position: int, *, most: int = PAGE_BYTES) -> tuple[list[Part], bool]:
+        """What follows `position`, up to about `most` bytes; and whether that is all there is."""
         starts = self._files(seq, log)
         first = max((place for place, start in enumerate(starts) if start <= position), default=0)
         parts: list[Part] = []
@@ -158,8 +158,8 @@ class Logs:
                 )
                 size += len(data) - skip
                 if size >= most:
-                    return parts
-        return parts
+                    return parts, False
+        return parts, True
 
     # -- keeping house
 

@@ -6,8 +6,9 @@ themselves is on the worker's terminal alone. A worker process runs one body at 
 
 Rules: a body that prints nothing costs nothing. The first bytes start a thread; what gathers while a batch travels
 leaves with the next, `PACE_S` apart. `end` returns when everything has arrived, before the ending is told, or after
-`FAREWELL_S`. More than `MOST_BYTES` do not wait: the oldest are given up, and their offsets say so. A server that is
-away is tried again; one that refuses gets no more of that job. A log never fails its job.
+`FAREWELL_S` (where the server is away, `AWAY_S` more). More than `MOST_BYTES` do not wait: the oldest are given up, but
+for the beginning. A server that is away is tried again; one that refuses gets no more of that job. A log never fails
+its job.
 """
 
 from __future__ import annotations
@@ -34,9 +35,11 @@ STREAMS = ("stdout", "stderr")
 MOST_BYTES = 1024 * 1024
 MOST_PARTS = 4096
 PART_BYTES = 32 * 1024
+HEAD_BYTES, HEAD_PARTS = 64 * 1024, 16  # of the beginning nothing is given up
 BATCH_BYTES = 128 * 1024
 PACE_S = 0.05
 FAREWELL_S = 5.0
+AWAY_S = 30.0
 
 
 class _Part:
@@ -94,6 +97,7 @@ class Printed:
         self._sending = False
         self._refused = False
         self._ending = False
+        self._away = False
         self._thread: threading.Thread | None = None
         os.register_at_fork(after_in_child=self._forked)
 
@@ -131,29 +135,40 @@ class Printed:
                 waiting.append(_Part(stream, offset + given_up, bytearray(data[given_up:])))
             self._bytes += len(data) - given_up
             while self._bytes > MOST_BYTES or len(waiting) > MOST_PARTS:
-                self._bytes -= len(waiting.popleft().data)
+                place = 0
+                while place < HEAD_PARTS and waiting[place].offset < HEAD_BYTES:
+                    place += 1
+                self._bytes -= len(waiting[place].data)
+                del waiting[place]
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="lakeshore-printed", daemon=True)
                 self._thread.start()
             if not self._sending:
                 self._changed.notify_all()
 
-    def end(self) -> None:
-        """The body has ended: what it printed arrives before its ending does."""
+    def end(self, *, soon: bool = False) -> None:
+        """The body has ended: what it printed arrives before its ending does. `soon`: do not wait for a server that is
+        away.
+        """
         if not (self._offsets["stdout"] or self._offsets["stderr"]):
             self.work = None
             return
         with self._changed:
             self._ending = True
             self._changed.notify_all()
-            arrived = self._changed.wait_for(lambda: not self._waiting and not self._sending, FAREWELL_S)
+            arrived = self._changed.wait_for(self._has_arrived, FAREWELL_S)
+            if not arrived and self._away and not soon:
+                arrived = self._changed.wait_for(self._has_arrived, AWAY_S)
             if not arrived and self.work is not None:
                 log.warning("the end of what %s printed did not arrive", self.work.id)
             self.work = None
             self._waiting.clear()
             self._bytes = 0
             self._offsets = dict.fromkeys(STREAMS, 0)
-            self._ending = self._refused = False
+            self._ending = self._refused = self._away = False
+
+    def _has_arrived(self) -> bool:
+        return not self._waiting and not self._sending
 
     # -- the sending thread
 
@@ -173,6 +188,7 @@ class Printed:
                 pause = next(waits)
                 again = self._failed(work, batch, error)
             with self._changed:
+                self._away = again
                 self._sending = False
                 self._changed.notify_all()
                 self._changed.wait_for(lambda again=again: self._ending and not again, pause)  # type: ignore[misc]

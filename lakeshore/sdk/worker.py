@@ -206,7 +206,7 @@ class Worker:
             self._printed.begin(work)
         ending = execute(work, source.sink, self._setup, interrupter)
         if self._printed is not None:
-            self._printed.end()
+            self._printed.end(soon=self._draining)
         if last_resort:
             faulthandler.cancel_dump_traceback_later()
         if not self._canary.alive():

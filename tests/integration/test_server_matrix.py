@@ -30,6 +30,7 @@ STATED = {
     """,
     "full": """
         GET /v1/namespaces/{ns}/invocations; GET /v1/namespaces/{ns}/invocations/{id}
+        GET /v1/namespaces/{ns}/invocations/{id}/logs
         DELETE /v1/namespaces/{ns}/invocations/{id}; POST /v1/namespaces/{ns}/invocations/{id}/retry
         POST /v1/namespaces/{ns}/invocations/bulk-cancel; POST /v1/namespaces/{ns}/invocations/prune
         GET /v1/namespaces/{ns}/tokens; DELETE /v1/namespaces/{ns}/tokens/{id}
@@ -46,6 +47,7 @@ STATED = {
     """,
     "workers": """
         POST /v1/daemon/hello; POST /v1/daemon/poll; POST /v1/daemon/ack; POST /v1/daemon/result-chunk
+        POST /v1/daemon/log-chunk
     """,
     "every token": "GET /v1/namespaces/{ns}/whoami; POST /v1/namespaces/{ns}/payloads/presign",
 }

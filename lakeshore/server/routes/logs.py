@@ -14,7 +14,7 @@ from typing import Any, Final
 import trio
 
 from ...plane.contract import NotHeld, PlaneError, PlaneFull, UnknownInvocation
-from ...plane.logs import PAGE_BYTES, STREAMS, Log, Logs
+from ...plane.logs import PAGE_BYTES, STREAMS, Log, Logs, Part
 from ...plane.statements import SQL
 from ...wire.messages import LogChunk
 from ...wire.names import check_invocation_id
@@ -102,12 +102,12 @@ async def read(app: App, request: Request, caller: Caller) -> Response:
     while True:
         seq, state, running, attempt = _owner(app, caller.ns, id_)
         rung = app.printed.bell(seq)  # before it is read: what comes meanwhile is not missed
-        logs, log, parts = await trio.to_thread.run_sync(
+        logs, log, parts, is_all = await trio.to_thread.run_sync(
             partial(_page, _logs(app), seq, wanted, claim, position, running if state == "running" else 0)
         )
         following = parts[-1].position + len(parts[-1].data) if parts else position
         shown = [part for part in parts if stream in (None, part.stream)]
-        ended = not (state == "running" and (log is None or log.claim == running)) and not parts
+        ended = is_all and not (state == "running" and (log is None or log.claim == running))
         waits_for_a_first = log is None and state in ("queued", "running")
         if shown or (ended and not waits_for_a_first) or trio.current_time() >= until:
             break
@@ -116,6 +116,7 @@ async def read(app: App, request: Request, caller: Caller) -> Response:
             continue
         with trio.move_on_at(min(until, trio.current_time() + _LOOK_S)):
             await rung.wait()
+        app.gate.caller(request, caller.ns)  # a token may have been revoked while it waited
     told: dict[str, Any] = {
         "attempt": log.attempt if log is not None else wanted or max(attempt, 1),
         "claim": None if log is None else log.claim,
@@ -137,13 +138,15 @@ async def read(app: App, request: Request, caller: Caller) -> Response:
     return answer(request, told)
 
 
-def _page(logs: Logs, seq: int, attempt: int, claim: int, position: int, running: int) -> tuple[list[Log], Any, Any]:
+def _page(
+    logs: Logs, seq: int, attempt: int, claim: int, position: int, running: int
+) -> tuple[list[Log], Log | None, list[Part], bool]:
     found = logs.of(seq)
     fitting = [log for log in found if attempt in (0, log.attempt) and claim in (0, log.claim)]
     if running and not attempt and not claim and (not fitting or fitting[-1].claim != running):
-        return found, None, []  # the latest attempt has printed nothing yet
+        return found, None, [], True  # the latest attempt has printed nothing yet
     log = fitting[-1] if fitting else None
-    return found, log, [] if log is None else logs.read(seq, log, position, most=PAGE_BYTES)
+    return found, log, *(([], True) if log is None else logs.read(seq, log, position, most=PAGE_BYTES))
 
 
 def _owner(app: App, ns: str, id_: str) -> tuple[int, str, int, int]:
