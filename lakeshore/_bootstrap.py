@@ -43,7 +43,7 @@ class Unusable(Exception):
 
 
 def prepare(archive: str, root: str, content: str, platform: str, start: Any) -> tuple[str, int | None]:
-    """The directory to import from, and the lock that keeps it. `start` is the archive's `__main__`, for its checks."""
+    """The directory to import from, and the lock that keeps it. `start` is what `_start.py` defines."""
     try:
         return cached(archive, root, content, platform, start)
     except Unusable as problem:

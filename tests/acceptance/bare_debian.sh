@@ -4,7 +4,8 @@
 #   sudo tests/acceptance/bare_debian.sh [--demo-only | pytest's arguments]
 #
 # Shows, in this order: what is said where python3-venv is missing; `python3 build_pyz.py && ./dist/lakeshore demo`; the same
-# without a network, and the built file alone, with an empty cache, elsewhere; `./scripts/test` (all of it, or what is named).
+# without a network, and the built file alone, with an empty cache, elsewhere; docs/first-hour.md line by line, with its time;
+# `./scripts/test` (all of it, or what is named).
 # Needs root, debootstrap and a network; takes minutes. PLACE is where the container is made (a new directory under /var/tmp), BASE a
 # tar of the bare system that is made when it is missing and used again when not, SUITE and MIRROR are debootstrap's. pip is told
 # of indexes, proxies and certificates by the PIP_* and *_proxy variables of whoever runs it.
@@ -119,6 +120,9 @@ inside() {
     without_network "cd lakeshore && python3 build_pyz.py && ./dist/lakeshore demo" || fail "the first command without a network"
     say "the file alone, with an empty cache, without a network"
     without_network "rm -rf .cache && mkdir bin && cp lakeshore/dist/lakeshore bin/ && cd / && ~/bin/lakeshore demo --json" || fail "the file alone"
+
+    say "docs/first-hour.md, line by line"
+    as_user "cd lakeshore && PYTHONPATH=. python3 -B tests/acceptance/follow_page.py docs/first-hour.md dist/lakeshore ~/hour" || fail "the first hour"
 
     [ "${1:-}" = --demo-only ] && return
     say "./scripts/test $*"

@@ -131,7 +131,8 @@ def test_an_import_inside_a_function_stands_at_a_stated_wall(path: Path) -> None
     assert unstated == []
 
 
-def test_python_3_6_can_parse_what_starts_the_program() -> None:
-    source = (ROOT / "lakeshore" / "__main__.py").read_text(encoding="utf-8")
+@pytest.mark.parametrize("name", ["__main__.py", "_old_python.py"])
+def test_python_3_6_can_parse_what_starts_the_program(name: str) -> None:
+    source = (ROOT / "lakeshore" / name).read_text(encoding="utf-8")
     ast.parse(source, feature_version=(3, 6))
     assert "from __future__" not in [line[:15] for line in source.splitlines()]
