@@ -55,19 +55,18 @@ def rewrite(tree: Path, lines: list[str]) -> None:
 
 @needs_root
 def test_root_with_a_users_home_takes_nothing_from_it_and_leaves_nothing_in_it(
-    pyz: Path, filled_cache: Path, tmp_path: Path
+    pyz: Path, warm_cache: Path, tmp_path: Path
 ) -> None:
-    home = filled_cache / "home"
+    home = tmp_path / "home"
     (home / ".cache").mkdir(parents=True)
-    (tree,) = trees(filled_cache)
+    (tree,) = trees(warm_cache)
     planted = home / ".cache" / "lakeshore" / tree.name
     planted.parent.mkdir()
-    tree.rename(planted)
+    shutil.copytree(tree, planted)
     (planted / "lakeshore" / "_version.py").write_text('__version__ = "evil"\n')
     shutil.rmtree(planted / "lakeshore" / "__pycache__")
     for path in (home, *home.rglob("*")):
         os.chown(path, STRANGER, STRANGER)
-    filled_cache.chmod(0o755)
     before = sorted(home.rglob("*"))
     own = Path(pwd.getpwuid(0).pw_dir) / ".cache"
     own.mkdir(exist_ok=True)
