@@ -521,7 +521,11 @@ def test_a_login_that_others_can_read_is_a_failure_that_does_not_show_it(tmp_pat
     saved.parent.mkdir(parents=True)
     saved.write_text("server: http://127.0.0.1:1\nnamespace: ours\ntoken: tell-nobody\n")
     saved.chmod(0o600)
-    doctor("--timeout", "3").has("login", "ok", "http://127.0.0.1:1, namespace ours, with a token")
+    done = doctor("--timeout", "3")
+    done.has("login", "ok", "your programs' calls want LAKESHORE_URL")
+    done.has("login", "ok", "http://127.0.0.1:1, namespace ours, with a token")
+    done = doctor("--timeout", "3", LAKESHORE_URL="http://127.0.0.1:1")
+    assert "LAKESHORE_URL" not in done.one("login", "ok")["seen"]
     saved.chmod(0o644)
     done = doctor("--timeout", "3")
     done.has("login", "failure", "can be read by others", "log in")

@@ -22,4 +22,7 @@ def check(asked: Asked) -> Iterator[Finding]:
         yield ok("login", f"none is saved ({auth_file(asked.environ)})")
     else:
         with_token = "with a token" if saved.token else "without a token"
-        yield ok("login", f"{saved.server}, namespace {saved.namespace}, {with_token} ({saved.path})")
+        seen = f"{saved.server}, namespace {saved.namespace}, {with_token} ({saved.path})"
+        if not asked.environ.get("LAKESHORE_URL"):
+            seen += "; commands use it, your programs' calls want LAKESHORE_URL"
+        yield ok("login", seen)
