@@ -13,6 +13,7 @@ import sysconfig
 import venv
 from email.message import Message
 from email.parser import Parser
+from importlib.metadata import distributions
 from pathlib import Path
 from zipfile import ZipFile
 
@@ -65,10 +66,15 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def kept_wheels() -> list[Path]:
+    """The folders that build_pyz.py keeps for this Python and platform."""
+    return [folder for folder in KEPT.glob("*") if MARK in folder.name and _platform() in folder.name]
+
+
 @pytest.fixture(scope="session")
 def installed(wheels: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The Python of an environment into which `dreamlake-lakeshore` was installed, from files alone."""
-    needed = [folder for folder in KEPT.glob("*") if MARK in folder.name and _platform() in folder.name]
+    needed = kept_wheels()
     if not needed:
         pytest.skip(
             f"the wheels of this Python's third-party code are not in {KEPT}; python3 build_pyz.py fetches them"
@@ -194,6 +200,17 @@ def test_an_extra_of_the_metapackage_pulls_what_is_documented(wheels: Path, name
     found = metadata(wheels, "dreamlake_lakeshore")
     assert name in found.get_all("Provides-Extra", [])
     assert extra(found, name) == pulls
+
+
+@pytest.mark.inventory("P-013")
+def test_the_extra_for_developers_resolves(installed: Path, wheels: Path) -> None:
+    """Beside what the extra names, which is installed where the linters are; else there is nothing to resolve from."""
+    for name in sorted(extra(metadata(wheels, "dreamlake_lakeshore"), "dev")):
+        if not any(distributions(name=name)):
+            pytest.skip(f"{name} is not installed here (requirements/dev.txt has it)")
+    links = [f"--find-links={found}" for found in (wheels, *kept_wheels())]
+    said = pip("install", "--dry-run", "--no-index", *links, "dreamlake-lakeshore[dev]")
+    assert f"Would install dreamlake-lakeshore-{__version__} lakeshore-{__version__}" in said
 
 
 @pytest.mark.inventory("P-016", "P-017")
