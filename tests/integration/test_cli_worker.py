@@ -32,6 +32,10 @@ with open("pids", "a") as pids:
     print(os.getpid(), file=pids, flush=True)
 if mode.isdecimal():
     sys.exit(int(mode))
+if mode == "first is refused" and Path("pids").read_text().split()[0] == str(os.getpid()):
+    while len(Path("pids").read_text().split()) < 2:
+        time.sleep(0.02)
+    sys.exit(2)
 if mode == "dies" and len(Path("pids").read_text().split()) < 3:
     os.kill(os.getpid(), signal.SIGKILL)
 while True:
@@ -131,6 +135,14 @@ def test_a_worker_that_fails_at_each_start_is_given_up(start: Start, tmp_path: P
     assert supervisor.returncode == 1
     assert len(pids(tmp_path, 3)) == 3
     assert "not starting another" in err
+
+
+def test_what_one_worker_is_refused_for_ends_the_others_however_they_end(start: Start, tmp_path: Path) -> None:
+    supervisor = start("start", "first is refused", "--procs", "2")  # the other dies of the TERM that it is sent
+    _out, err = supervisor.communicate(timeout=60)
+    assert supervisor.returncode == 2
+    assert "starting another" not in err
+    assert len(pids(tmp_path, 2)) == 2
 
 
 def minted(server: Served, scope: str) -> dict[str, str]:

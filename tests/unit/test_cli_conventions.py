@@ -1,0 +1,108 @@
+"""What every command keeps to, walked over the tree of commands, so that one that is added is held to it as well."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import click
+import pytest
+
+from lakeshore.cli.exits import ExitCode
+from lakeshore.cli.main import main
+from lakeshore.cli.program import program
+from lakeshore.cli.table import COMMANDS
+
+READS = {"list", "show", "status", "doctor"}
+OWN_ARGUMENTS = {"__suggest"}
+"""What is not typed by people."""
+
+
+def walk(command: click.Command, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    yield path, command
+    if isinstance(command, click.Group):
+        with click.Context(command) as ctx:
+            for name in command.list_commands(ctx):
+                found = command.get_command(ctx, name)
+                if found is not None and name not in OWN_ARGUMENTS and (path or name in COMMANDS):
+                    yield from walk(found, (*path, name))
+
+
+TREE = {" ".join(path): command for path, command in walk(program, ()) if path}
+LEAVES = [name for name, command in TREE.items() if not isinstance(command, click.Group)]
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_configured(monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", f"{tmp_path}/config")
+    monkeypatch.setenv("LAKESHORE_STATE_DIR", f"{tmp_path}/state")
+
+
+@pytest.mark.inventory("C-012", "C-009")
+@pytest.mark.parametrize("command", TREE)
+def test_every_command_and_every_verb_answers_help_on_stdout(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for flag in ("--help", "-h"):
+        assert main([*command.split(), flag]) == 0
+        said = capsys.readouterr()
+        assert said.out.startswith(f"Usage: lakeshore {command} ")
+        assert said.err == ""
+
+
+@pytest.mark.inventory("C-013", "C-014")
+@pytest.mark.parametrize("command", LEAVES)
+def test_a_usage_mistake_prints_the_help_of_the_command_that_was_got_wrong(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*command.split(), "--no-such-flag"]) == ExitCode.USAGE
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith("error: no such option")
+    assert f"Usage: lakeshore {command} " in said.err
+
+
+@pytest.mark.inventory("C-015")
+@pytest.mark.parametrize("command", [name for name in LEAVES if name.split()[-1] in READS])
+def test_every_command_that_reads_can_answer_in_json(command: str) -> None:
+    assert "--json" in {option for param in TREE[command].params for option in param.opts}
+
+
+TALKS = [name for name in LEAVES if name.split()[0] in ("jobs", "admin")]
+WORDS = {"<id>": "x", "<id>…": "x", "<token-id>": "x", "<name>": "x"}
+
+
+@pytest.mark.inventory("C-048", "C-014", "C-077")
+@pytest.mark.parametrize("command", TALKS)
+def test_without_a_server_a_command_that_needs_one_says_so_and_how_to_name_one(
+    command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    needed = [WORDS[param.make_metavar(click.Context(TREE[command]))] for param in arguments(command) if param.required]
+    monkeypatch.setenv("LAKESHORE_ADMIN_TOKEN", "an-admin-token")
+    yes = ["--yes"] if any("--yes" in param.opts for param in TREE[command].params) else []
+    assert main([*command.split(), *needed, *yes]) == ExitCode.USAGE
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith(
+        "error: server not configured — run `lakeshore auth login --server <url>` or set LAKESHORE_URL\nhint: "
+    )
+
+
+def arguments(command: str) -> list[click.Argument]:
+    return [param for param in TREE[command].params if isinstance(param, click.Argument)]
+
+
+@pytest.mark.inventory("C-016", "C-083")
+@pytest.mark.parametrize(
+    ("spelling", "meant"),
+    [
+        ("jobs ls", "jobs list"),
+        ("admin tokens ls", "admin tokens list"),
+        ("admin ns ls", "admin namespace list"),
+        ("admin ns rm", "admin namespace delete"),
+    ],
+)
+def test_documented_aliases_lead_to_their_command(
+    spelling: str, meant: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*spelling.split(), "--help"]) == 0
+    aliased = capsys.readouterr().out.split("\n", 1)[1]
+    assert main([*meant.split(), "--help"]) == 0
+    assert capsys.readouterr().out.split("\n", 1)[1] == aliased
