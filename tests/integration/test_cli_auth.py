@@ -548,3 +548,43 @@ def test_the_tables_fit_a_narrow_terminal_and_keep_the_ids(operator: Served, wid
     assert max(len(header), len(row)) <= width
     assert re.match(r"[0-9A-Z]{26}\b", row)
     assert "\x1b" not in shown.decode()
+
+
+# --- every documented line
+
+LINES = {
+    "C-949 C-1176 C-932": "auth login --server {url} --namespace {ns} --token {token}",
+    "C-956 C-494 C-493": "auth login --server {url} --namespace {ns} --token {token}",
+    "C-1242 C-955": "auth login --server {url} --namespace {ns}",
+    "C-935 C-495": "auth login --server {url} --namespace {ns} --name cli-ada",
+    "C-1191": "auth login --server {url} --namespace {ns} --token {token}",
+    "C-933 C-496 C-497": "auth status --server {url} --namespace {ns}",
+    "C-498": "auth logout",
+    "C-959": "admin tokens create alice",
+    "C-1309": "admin tokens create ci-runner",
+    "C-960 C-500": "admin tokens list",
+    "C-1310": "admin tokens ls",
+    "C-501": "admin tokens revoke {id}",
+    "C-962 C-502": "admin namespace create {new}",
+    "C-1312": "admin ns create {new}",
+    "C-963 C-503": "admin namespace list",
+    "C-1313": "admin ns ls",
+    "C-964 C-504": "admin namespace delete {empty}",
+    "C-1314": "admin ns rm {empty}",
+}
+
+
+@pytest.mark.parametrize(
+    "line", [pytest.param(line, marks=pytest.mark.inventory(*ids.split())) for ids, line in LINES.items()]
+)
+def test_every_documented_line_is_accepted_as_it_is_written(
+    operator: Served, run: Run, line: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ns, empty = made(operator), made(operator)
+    row = operator.post(f"/v1/namespaces/{ns}/tokens", {"name": "first"}, encoding=JSON).body
+    assert run("auth", "login", "--server", operator.url, "--namespace", ns, "--token", row["plaintext"])[0] == 0
+    monkeypatch.setenv("LAKESHORE_NAMESPACE", ns)
+    blanks = {"url": operator.url, "ns": ns, "token": row["plaintext"], "id": row["id"], "new": f"ns-{new_id()}"}
+    code, out, err = run(*line.format(**blanks, empty=empty).split())
+    assert code == 0, err
+    assert out
