@@ -88,7 +88,7 @@ def test_the_lock_names_every_file_by_hash_and_no_index() -> None:
     for lock in ("pyz.txt", "test.txt", "dev.txt"):
         lines = (ROOT / "requirements" / lock).read_text().splitlines()
         assert not [line for line in lines if "://" in line or line.startswith("-") or "index" in line]
-        assert all(line.startswith("    --hash=sha256:") or "==" in line for line in lines if line.strip())
+        assert all(line.startswith(("    --hash=sha256:", "#")) or "==" in line for line in lines if line.strip())
 
 
 def test_a_wheel_that_is_not_the_locked_one_stops_the_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
