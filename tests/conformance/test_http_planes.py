@@ -11,6 +11,8 @@ from http_harness import HttpHarness, Zygote
 from lakeshore.testing.conformance import CASES
 from lakeshore.testing.harness import Stepped
 
+pytestmark = pytest.mark.inventory("P-449")  # beside what each case shows
+
 
 @pytest.fixture(scope="session")
 def zygote() -> Iterator[Zygote]:

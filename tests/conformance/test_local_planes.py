@@ -12,6 +12,8 @@ from lakeshore.plane.blobs import Blobs
 from lakeshore.testing.conformance import CASES
 from lakeshore.testing.harness import Stepped
 
+pytestmark = pytest.mark.inventory("P-449")  # beside what each case shows
+
 
 @pytest.fixture(params=["memory", "file"])
 def harness(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[LocalHarness]:

@@ -360,7 +360,7 @@ def test_what_the_async_queue_lacks_the_blocking_one_has(verb: str) -> None:
     assert hasattr(dls.SyncQueue, verb)
 
 
-@pytest.mark.inventory("P-240")
+@pytest.mark.inventory("P-240", "P-607")
 def test_an_async_stream_is_pulled_one_value_at_a_time(plane: Any) -> None:
     async def main() -> list[int]:
         q = dls.Queue(f"q-{served.new_id()}", dispatch=plane)
