@@ -1,6 +1,7 @@
 """The build's own steps: pages that are generated, includes, the twins of every page for programs.
 
-Rule: nothing is written twice. References come from the code that they describe; the changelog, the contributor's
+Rule: nothing is written twice, and no page loads anything from elsewhere.
+References come from the code that they describe; the changelog, the contributor's
 page and the benchmarks are the files of the repository; a figure is included from where it was measured.
 Called by MkDocs (`hooks:` in mkdocs.yml).
 """
@@ -18,6 +19,7 @@ for place in (str(ROOT), str(HERE)):
     if place not in sys.path:
         sys.path.insert(0, place)
 
+from mkdocs.exceptions import PluginError  # noqa: E402
 from mkdocs.structure.files import File  # noqa: E402
 
 import cli_reference  # noqa: E402  # the two paths above
@@ -37,6 +39,7 @@ GENERATED = {
 }
 WIDE = ("comparison.md", "benchmarks.md")
 """Their tables need the room of the page's own contents."""
+_LOADED = re.compile(r"""<(?:script|link|img|iframe)\b[^>]*\b(?:src|href)=["']?(?:https?:)?//[^>]*>""")
 _pages: dict[str, twins.Twin] = {}
 _order: dict[str, int] = {}
 
@@ -94,6 +97,9 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
 
 
 def on_post_page(output: str, page: Any, config: Any) -> str:
+    elsewhere = [found[0] for found in _LOADED.finditer(output) if "canonical" not in found[0]]
+    if elsewhere:
+        raise PluginError(f"{page.file.src_uri} loads from elsewhere: {', '.join(elsewhere)}")
     twin = _pages.get(page.file.src_uri)
     if twin is None:
         return output
