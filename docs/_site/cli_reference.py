@@ -41,7 +41,7 @@ def page() -> str:
     for path, command in commands():
         lines += _command(path, command)
     if NOT_BUILT:
-        lines.append("## Named, not built yet\n\nThese say so, name the nearest thing that works, and end with 2.\n")
+        lines.append("## Named, not built yet\n\nThese say so, name the nearest thing that works, and end with 1.\n")
         lines += ["| command | what it will be | until then |", "| --- | --- | --- |"]
         lines += [
             f"| `{name}` | {_cell(entry.summary)} | {_cell(entry.nearest)} |" for name, entry in NOT_BUILT.items()
