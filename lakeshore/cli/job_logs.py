@@ -21,6 +21,7 @@ from lakeshore.client.errors import ApiError
 from lakeshore.net.backoff import full_jitter
 from lakeshore.net.errors import NetError, ProtocolViolation
 
+from .completing.kinds import STATES
 from .exits import ExitCode
 from .failures import Failure
 from .named import Named
@@ -30,7 +31,7 @@ from .server import connect, server_options
 
 WAIT_S = 20.0
 LOOK_S = 0.5
-ENDS = ("succeeded", "failed", "killed", "timeout")
+ENDS = STATES[3:]
 
 
 @click.command()

@@ -16,6 +16,7 @@ from lakeshore.client.errors import ApiError
 from lakeshore.wire.errors import NameError_
 from lakeshore.wire.names import check_queue
 
+from .completing.kinds import STATES
 from .exits import ExitCode
 from .failures import Failure
 from .groups import Group
@@ -25,7 +26,6 @@ from .numbers import Age, Whole
 from .output import age, ahead, duration, local_time, moment, plain, print_json, print_table, say
 from .server import connect, server_options
 
-STATES = ("queued", "delayed", "running", "succeeded", "failed", "killed", "timeout")
 ENDS = STATES[3:]
 TIMES = ("submittedAt", "due", "claimedAt", "startedAt", "finishedAt")
 ALIASES = {"worker": "workerId", "queue": "queueName"}

@@ -133,7 +133,7 @@ def list_(ctx: click.Context, as_json: bool, url: str | None, namespace: str | N
 
 
 @schedule.command()
-@click.argument("name")
+@click.argument("name", type=Named("schedules"))
 @json_option
 @server_options
 @click.pass_context
@@ -148,7 +148,7 @@ def rm(ctx: click.Context, name: str, as_json: bool, url: str | None, namespace:
 
 
 @schedule.command()
-@click.argument("name")
+@click.argument("name", type=Named("schedules"))
 @json_option
 @server_options
 @click.pass_context
@@ -160,7 +160,7 @@ def pause(
 
 
 @schedule.command()
-@click.argument("name")
+@click.argument("name", type=Named("schedules"))
 @json_option
 @server_options
 @click.pass_context

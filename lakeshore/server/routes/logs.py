@@ -108,7 +108,7 @@ async def read(app: App, request: Request, caller: Caller) -> Response:
         following = parts[-1].position + len(parts[-1].data) if parts else position
         shown = [part for part in parts if stream in (None, part.stream)]
         ended = is_all and not (state == "running" and (log is None or log.claim == running))
-        waits_for_a_first = log is None and state in ("queued", "running")
+        waits_for_a_first = log is None and state in ("queued", "delayed", "running")
         if shown or (ended and not waits_for_a_first) or trio.current_time() >= until:
             break
         if parts:
