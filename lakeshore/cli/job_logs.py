@@ -31,7 +31,7 @@ from .server import connect, server_options
 
 WAIT_S = 20.0
 LOOK_S = 0.5
-ENDS = STATES[3:]
+ENDS = STATES[2:]
 
 
 @click.command()

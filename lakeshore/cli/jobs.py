@@ -26,7 +26,7 @@ from .numbers import Age, Whole
 from .output import age, ahead, duration, local_time, moment, plain, print_json, print_table, say
 from .server import connect, server_options
 
-ENDS = STATES[3:]
+ENDS = STATES[2:]
 TIMES = ("submittedAt", "due", "claimedAt", "startedAt", "finishedAt")
 ALIASES = {"worker": "workerId", "queue": "queueName"}
 """Names that a row has twice, in short for jq."""
@@ -40,6 +40,7 @@ def jobs() -> None:
 
 @jobs.command("list")
 @click.option("--state", "states", multiple=True, type=click.Choice(STATES), help="Only these; repeatable.")
+@click.option("--delayed", is_flag=True, help="Only those that wait for their instant.")
 @click.option("--worker", type=Named("daemons"), metavar="<id>", help="Only what this worker claimed.")
 @click.option("--queue", type=Named("queues"), metavar="<name>", help="Only this queue.")
 @click.option("--limit", type=Whole(1, 200), default=50, show_default=True, metavar="<n>")
@@ -51,6 +52,7 @@ def jobs() -> None:
 def list_(
     ctx: click.Context,
     states: tuple[str, ...],
+    delayed: bool,
     worker: str | None,
     queue: str | None,
     limit: int,
@@ -63,6 +65,9 @@ def list_(
 ) -> None:
     """List invocations, newest first."""
     _check_queue(queue)
+    if delayed and states:
+        raise Failure("--delayed is a part of `--state queued`: give one of them", code=ExitCode.USAGE)
+    states = ("delayed",) if delayed else states
     with connect(ctx, url, namespace, token) as server:
         answer = server.invocations(states=states, worker=worker, queue=queue, limit=limit, offset=offset)
     if envelope:

@@ -214,3 +214,16 @@ def test_prune_deletes_what_ended_long_ago_and_asks_first(run: Run, queue: SyncQ
 def test_prune_refuses_what_is_no_age(run: Run, age: str) -> None:
     code, _out, err = run("jobs", "prune", "--older-than", age, "--yes")
     assert (code, "is no length of time" in err) == (2, True)
+
+
+def test_what_waits_for_its_instant_says_until_when(run: Run, queue: SyncQueue) -> None:
+    later, now = queue.submit(1, delay=7200), queue.submit(2)
+    assert {row["id"] for row in listed(run, queue, "--state", "queued")} == {later, now}
+    (row,) = listed(run, queue, "--delayed")
+    assert row["id"] == later and row["why"] == f"delayed until {row['due']}"
+    assert "in 119m" in run("jobs", "list", "--queue", queue.name, "--delayed")[1]
+    _code, out, _err = run("jobs", "show", later)
+    assert "delayed until" in out and "(in 119m)" in out
+    code, _out, err = run("jobs", "list", "--delayed", "--state", "failed")
+    assert code == 2 and "give one of them" in err
+    assert run("jobs", "kill", later)[:2] == (0, f"{later} killed\n")

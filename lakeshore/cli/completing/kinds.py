@@ -24,7 +24,7 @@ SERVED = {  # kind -> (route, the list in its answer, the name in a row)
 BY_ADMIN = ("namespaces", "tokens")  # asked with the admin token, where there is one
 GONE = ("revokedAt", "deletedAt")  # a row with one of these is no candidate
 
-STATES = ("queued", "delayed", "running", "succeeded", "failed", "killed", "timeout")
+STATES = ("queued", "running", "succeeded", "failed", "killed", "timeout")
 STATIC = {"job-states": STATES}
 
 LOCAL = {  # kind -> function of `local`
