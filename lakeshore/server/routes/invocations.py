@@ -191,6 +191,7 @@ def _place(cursor: Any) -> tuple[float, int]:
 
 async def admin_listing(app: App, request: Request, caller: Caller) -> Response:
     """GET /v1/admin/invocations?cursor&timeout_s&limit&namespace: a long poll over what changes."""
+    await request.body()  # unread, it would hide that the asker has gone
     query = request.query
     cursor = _number(query, "cursor", 0, 0, 2**53)
     limit = _number(query, "limit", _ADMIN_LIMIT, 1, _ADMIN_MOST)

@@ -146,6 +146,7 @@ def _wait_of(seconds: float) -> float:
 
 async def stream(app: App, request: Request, caller: Caller) -> StreamResponse:
     """GET /v1/producer/invocations/:id/result/stream?since="""
+    await request.body()  # unread, it would hide that a reader has gone
     follower = open_frames(app.dispatcher, caller.ns, _id_of(request), _integer(request, "since", -1))
     return StreamResponse(headers=_STREAM_HEADERS, chunks=follower.pieces(app.records.holds(caller.token)))
 
@@ -204,6 +205,7 @@ async def topic_post(app: App, request: Request, caller: Caller) -> Response:
 
 async def topic_stream(app: App, request: Request, caller: Caller) -> StreamResponse:
     """GET /v1/producer/queues/:queue/topics/:name/stream?since=&timeout_s="""
+    await request.body()  # as above
     queue, name = check_queue(request.params["queue"]), check_topic(request.params["name"])
     silence_s = _seconds(request, "timeout_s", float("inf"))
     follower = open_topic(app.dispatcher, caller.ns, queue, name, _integer(request, "since", -1), silence_s)
