@@ -122,15 +122,12 @@ def test_a_storm_over_a_route_ends_in_answers_and_leaves_nothing_behind(server: 
     vitals.until_as_before(server, before)
 
 
-@pytest.mark.parametrize(
-    "pattern", ["/v1/producer/queues/waiting/topics/t/stream", "/v1/admin/invocations?timeout_s=60"]
-)
-def test_a_client_that_leaves_a_large_body_unread_behind_is_known_to_be_gone(server: Served, pattern: str) -> None:
+def test_a_reader_that_leaves_a_large_body_unread_behind_is_known_to_be_gone(server: Served) -> None:
     before = vitals.gauges(server)
     line = Line(server, 1.0)
-    cursor = "&cursor=0" if "?" in pattern else ""
     headers = (("Content-Type", "application/json"),)
-    line.send(Shot(method="GET", target=pattern + cursor, headers=headers, body=b"\0" * 1_000_000))
+    target = "/v1/producer/queues/waiting/topics/t/stream"
+    assert line.send(Shot(method="GET", target=target, headers=headers, body=b"\0" * 1_000_000)) is None
     line.close()
     vitals.until_as_before(server, before)
 

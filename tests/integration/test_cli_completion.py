@@ -104,7 +104,7 @@ def test_verbs_complete(tab: Shell, line: str, some: set[str]) -> None:
 @pytest.mark.inventory("C-299")
 @pytest.mark.parametrize("line", ["lakeshore jobs list --state ", "lakeshore --namespace x jobs ls --json --state "])
 def test_states_complete_after_an_alias_and_other_options_too(tab: Shell, line: str) -> None:
-    assert tab.offered(line) == sorted(("queued", "delayed", "running", "succeeded", "failed", "killed", "timeout"))
+    assert tab.offered(line) == sorted(("queued", "running", "succeeded", "failed", "killed", "timeout"))
 
 
 @pytest.mark.inventory("C-272")
@@ -321,7 +321,7 @@ def test_a_cache_that_cannot_be_written_costs_a_request_and_nothing_else(
 @pytest.mark.parametrize(
     ("kind", "files", "names"),
     [
-        ("job-states", {}, ["queued", "delayed", "running", "succeeded", "failed", "killed", "timeout"]),
+        ("job-states", {}, ["queued", "running", "succeeded", "failed", "killed", "timeout"]),
         (
             "ssh-aliases",
             {
