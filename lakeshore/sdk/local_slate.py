@@ -2,7 +2,7 @@
 
 A worker loop that takes several jobs in one commit writes on its slate what it took, and marks there, not in the
 database, each job that it begins. Whoever buries it reads how far it came. What waits behind a long job is revoked by
-whoever has nothing to do, and what is to be cancelled is revoked first: both under the slate's lock, so that a job
+whoever looks for work, and what is to be cancelled is revoked first: both under the slate's lock, so that a job
 never begins after it was given away. The rows stay the truth of who holds a claim; a slate says only what has begun.
 A power cut leaves slates without meaning: they are read as if nothing had begun.
 """
@@ -26,7 +26,9 @@ from .slate import LONG_S
 _SUFFIX = ".slate"
 _SIZE = 32 * 1024
 _HEAD = struct.Struct("<IIIIQ")
-"""How many were taken, how many have begun, whether the rest is revoked, bytes of the list, since when (ns)."""
+"""How many were taken, how many have begun, what of the rest, bytes of the list, since when (ns)."""
+_WAITS, _REVOKED, _GIVEN_BACK = range(3)
+"""Of the rest. Who revokes it may die before it is back in its queue: until it is known to be, others see to it."""
 _ROOM = _SIZE - _HEAD.size
 Name = tuple[str, str, int]
 """One claim: namespace, id, number."""
@@ -64,8 +66,8 @@ class LocalSlate:
         """The next job begins. False when it was revoked: then it must not."""
         fcntl.flock(self._fd, fcntl.LOCK_EX)
         try:
-            count, begun, revoked, length, _since = self._head()
-            if revoked:
+            count, begun, rest, length, _since = self._head()
+            if rest != _WAITS:
                 return False
             self._write(count, begun + 1, 0, length, time.monotonic_ns())
             return True
@@ -80,15 +82,22 @@ class LocalSlate:
             return self._names()[: self._head()[1]]
 
     def waiting(self) -> bool:
-        """Whether something may still begin. A look without the lock: it can be wrong for a moment."""
-        count, begun, revoked, _length, _since = self._head()
-        return bool(begun < count and not revoked)
+        """Whether something has not begun and is not in its queue. Without the lock: it can be wrong for a moment."""
+        count, begun, rest, _length, _since = self._head()
+        return bool(begun < count and rest != _GIVEN_BACK)
 
     def revoke_behind_long(self) -> list[Name]:
-        """What waits while a job has run for LONG_S: its worker will not begin it any more."""
+        """What waits while a job has run for LONG_S: its worker will not begin it any more. It is to be given back."""
         with self._locked():
             since = self._head()[4]
             return self._revoke() if since and time.monotonic_ns() - since > LONG_S * 1e9 else []
+
+    def given_back(self, names: Container[Name]) -> None:
+        """What has not begun is in its queue again, if `names` are all of it."""
+        with self._locked():
+            count, begun, _rest, length, since = self._head()
+            if all(name in names for name in self._names()[begun:]):
+                self._write(count, begun, _GIVEN_BACK, length, since)
 
     def revoke(self, name: Name) -> list[Name]:
         """What waits with `name`, if that waits: its worker will not begin it any more."""
@@ -96,10 +105,10 @@ class LocalSlate:
             return self._revoke() if name in self._names()[self._head()[1] :] else []
 
     def _revoke(self) -> list[Name]:
-        count, begun, revoked, length, since = self._head()
-        if revoked:
+        count, begun, rest, length, since = self._head()
+        if rest == _GIVEN_BACK:
             return []
-        self._write(count, begun, 1, length, since)
+        self._write(count, begun, _REVOKED, length, since)
         return self._names()[begun:]
 
     def _names(self) -> list[Name]:
@@ -152,6 +161,14 @@ class LocalSlates:
                     names += slate.revoke_behind_long()
                     more = more or slate.waiting()
         return names, more
+
+    def given_back(self, names: Sequence[Name]) -> None:
+        """These were revoked, and are in their queues again."""
+        known = set(names)
+        with self._lock:
+            for slate in self._look().values():
+                if slate.waiting():
+                    slate.given_back(known)
 
     def revoke(self, holder: str, name: Name) -> list[Name]:
         """What waits with `name` at this process, if that waits: it will not begin there any more."""

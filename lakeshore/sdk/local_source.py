@@ -2,13 +2,15 @@
 
 Somebody who waits for an ending has it at once. Where nobody does and jobs are short, endings and jobs gather for
 2 ms, and one commit serves several: then the plane's lock is the producers'. What was prefetched and has not begun is
-taken back by who has nothing to do (see `local_slate`). While the plane has no room endings are kept and said again
-(K-8), and nothing else is begun.
+taken back by who looks for work (see `local_slate`). An ending never waits for the body that was begun after it: a
+thread says it when that body is not done at once, for it may itself wait for what has ended. While the plane has no
+room endings are kept and said again (K-8), and nothing else is begun.
 """
 
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections import deque
 from collections.abc import Callable
@@ -28,6 +30,8 @@ log = logging.getLogger(__name__)
 FAREWELLS = 5
 GATHER_S = 0.002
 """So long endings wait for company, and so long all of what is prefetched may take."""
+LATE_S = 0.01
+"""So long an ending waits for a body that was begun after it."""
 
 
 class LocalSource(PlaneSource):
@@ -49,8 +53,15 @@ class LocalSource(PlaneSource):
         self._may_rescue = False
         """Whether something waits elsewhere behind a job that may become long."""
         self._waits = patience()
+        self._turn = threading.Lock()
+        """Held by the worker's thread but for while a body runs, and by the teller while it says what has ended."""
+        self._teller = _Teller(self._say_late)
 
     def next(self, wait_s: float) -> Work | None:
+        with self._turn:
+            return self._next(wait_s)
+
+    def _next(self, wait_s: float) -> Work | None:
         if self._draining:
             self._leave()
             return None
@@ -59,10 +70,13 @@ class LocalSource(PlaneSource):
         if (work := self._begin()) is not None:
             return work
         self._gather()
+        rescued = self._busy and self._rescued()  # an endless queue is no reason to leave what is older where it is
         found = self._take()
-        if found is None and wait_s > 0 and not self._unsaid:
-            if self._rescued():
+        if found is None and not self._unsaid:
+            if not rescued and self._rescued():
                 return self._take()
+            if wait_s <= 0:
+                return None
             self.plane.wait_for_work(self._queue, min(wait_s, LONG_S) if self._may_rescue else wait_s)
             found = self._take()
             if found is not None:
@@ -71,16 +85,24 @@ class LocalSource(PlaneSource):
 
     def begin(self, work: Work, stop: Callable[[str], None]) -> None:
         self._began_at = time.monotonic()
+        if self._unsaid:
+            self._teller.watch()
 
     def end(self, work: Work, ending: Ending) -> None:
         self._job_s = time.monotonic() - self._began_at
-        try:
-            self._unsaid.append(self.plane.report_of(work, self._worker, ending, retries=self._retries))
-        except DispatchError as exc:
-            log.warning("the ending of %s was not taken: %s", work.id, exc)
+        with self._turn:
+            try:
+                self._unsaid.append(self.plane.report_of(work, self._worker, ending, retries=self._retries))
+            except DispatchError as exc:
+                log.warning("the ending of %s was not taken: %s", work.id, exc)
 
     def close(self) -> None:
         """Settle what has ended, give back what has not begun."""
+        self._teller.close()
+        with self._turn:
+            self._close()
+
+    def _close(self) -> None:
         for _ in range(FAREWELLS):
             self._leave()
             if not self._unsaid and not self._ready:
@@ -151,9 +173,24 @@ class LocalSource(PlaneSource):
             return False
         self._looked_at = now
         names, self._may_rescue = slates.revoke_behind_long(None if self._slate is None else self._slate[1])
-        if names:
+        if not names:
+            return False
+        try:
             self.plane.leave((), names)
-        return bool(names)
+        except DispatchError as exc:
+            if not isinstance(exc.__cause__, PlaneFailed):
+                raise
+            log.warning("%d jobs wait behind a long one (%s …): %s", len(names), names[0][1], exc)
+            return False  # they stay revoked: it is tried again, here or elsewhere
+        slates.given_back(names)
+        return True
+
+    def _say_late(self) -> bool:
+        """Say what has ended while a body runs on; whether that is still to be done."""
+        with self._turn:
+            if self._unsaid and time.monotonic() - self._began_at > LATE_S:
+                self._leave(stay=True)
+            return bool(self._unsaid)
 
     def _leave(self, *, stay: bool = False) -> None:
         """Settle what has ended and, unless to `stay`, give back what has not begun."""
@@ -169,9 +206,47 @@ class LocalSource(PlaneSource):
             self._wait_for_room(exc)
             return
         self._unsaid = []
+        if unbegun and self._slate is not None:
+            self._slate[0].given_back(set(unbegun))
         if not stay:
             self._ready.clear()
 
     def _wait_for_room(self, why: DispatchError) -> None:
         log.warning("%d endings wait (%s …): %s", len(self._unsaid), self._unsaid[0].id if self._unsaid else "", why)
         time.sleep(next(self._waits))
+
+
+class _Teller:
+    """Calls `say` every `LATE_S`, in a thread that it starts when first needed, until there is nothing to say."""
+
+    def __init__(self, say: Callable[[], bool]) -> None:
+        self._say = say
+        self._news = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._closed = False
+
+    def watch(self) -> None:
+        """There is something to say, if it takes long."""
+        self._news.set()
+        if self._thread is None and not self._closed:
+            self._thread = threading.Thread(target=self._run, name="lakeshore-teller", daemon=True)
+            self._thread.start()
+
+    def close(self) -> None:
+        """What it is saying is said."""
+        self._closed = True
+        self._news.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        while self._news.wait() and not self._closed:
+            self._news.clear()
+            time.sleep(LATE_S)
+            try:
+                more = self._say()
+            except Exception:  # the worker's own thread says it again, and is told
+                log.exception("what has ended was not said while a body runs")
+                more = False
+            if more:
+                self._news.set()

@@ -356,3 +356,67 @@ def test_every_job_that_comes_wakes_a_worker_that_has_nothing_to_do(plane: Dispa
         thread.join()
     assert len(began) == 3
     assert max(began) - at < 1.5, "somebody was not woken, and looked for itself after two seconds"
+
+
+@pytest.mark.inventory("K-6", "K-9")
+def test_what_has_ended_is_told_while_the_next_body_runs_which_may_wait_for_it(plane: Dispatch) -> None:
+    source = source_of(plane)
+    run(source, warm(plane, source, "a", "b"))
+    work = source.next(0.0)
+    assert work is not None
+    assert work.id == "b", "it was prefetched with what has just ended"
+    source.begin(work, lambda why: None)
+    assert plane.result("a", timeout=20) == b"1"
+    source.end(work, DONE)
+    source.close()
+    assert row_of(plane, "b")["state"] == "succeeded"
+
+
+@pytest.mark.inventory("K-9")
+def test_a_worker_that_always_has_work_takes_what_waits_behind_a_long_job_when_its_turn_comes(
+    plane: Dispatch,
+) -> None:
+    long = source_of(plane, "long")
+    work = warm(plane, long, "a", "b")
+    long.begin(work, lambda why: None)
+    busy = source_of(plane, "busy")
+    submitted(plane, *(f"later-{k}" for k in range(20)))
+    time.sleep(LONG_S * 2)
+    ran = []
+    while (found := busy.next(0.0)) is not None:
+        ran.append(run(busy, found))
+    assert "b" in ran[:2], "it is older than all the others"
+    assert len(ran) == 21
+    long.end(work, DONE)
+    long.close()
+    busy.close()
+
+
+@pytest.mark.inventory("K-9", "K-14")
+def test_who_dies_between_taking_away_and_giving_back_leaves_it_to_others(plane: Dispatch) -> None:
+    long = source_of(plane, "long")
+    work = warm(plane, long, "a", "b")
+    long.begin(work, lambda why: None)
+    time.sleep(LONG_S * 2)
+    slates = plane.prefetched()
+    assert slates is not None
+    assert [id_ for _ns, id_, _claim in slates.revoke_behind_long(None)[0]] == ["b"]
+    other = source_of(plane, "other")
+    found = other.next(5.0)
+    assert run(other, found) == "b"
+    assert slates.revoke_behind_long(None) == ([], False), "once it is back nobody gives it back again"
+    long.end(work, DONE)
+    assert long.next(0.0) is None
+    other.close()
+    long.close()
+    assert [row_of(plane, id_)["attempt"] for id_ in ("a", "b")] == [1, 1]
+
+
+def test_jobs_taken_one_by_one_start_no_thread(plane: Dispatch) -> None:
+    submitted(plane, "a", "b")
+    source = source_of(plane, once=True)
+    before = threading.active_count()
+    run(source, source.next(0.0))
+    run(source, source.next(0.0))
+    assert threading.active_count() == before
+    source.close()
