@@ -1,11 +1,13 @@
 """A worker loop's end of an HTTP plane: prefetch short jobs, say endings in batches, never begin what was given back.
 
-Endings leave with the next poll, at the latest after 2 ms of work; a poll with nothing to do waits at the server.
+Endings leave with the next poll, at the latest after 2 ms of work, or while a long body runs; a poll with nothing to do
+waits at the server.
 """
 
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -23,6 +25,7 @@ from .http_wire import Refusal
 from .session import Session
 from .slate import LONG_S, Slate
 from .sources import Ending, FrameSink, Work
+from .teller import Teller
 from .watcher import patience
 
 log = logging.getLogger(__name__)
@@ -52,8 +55,16 @@ class SessionSource:
         """Whether the last job was long: then nothing is taken that would have to wait behind the next."""
         self._said_at = time.monotonic()
         self._waits = patience()
+        self._turn = threading.Lock()
+        """Held by who polls: the worker's thread between bodies, the teller while a body runs."""
+        self._running = False
+        self._teller = Teller(LONG_S, self._say_late)
 
     def next(self, wait_s: float) -> Work | None:
+        with self._turn:
+            return self._next(wait_s)
+
+    def _next(self, wait_s: float) -> Work | None:
         deadline = time.monotonic() + wait_s
         while True:
             session = self._session
@@ -83,6 +94,9 @@ class SessionSource:
 
     def begin(self, work: Work, stop: Callable[[str], None]) -> None:
         self._began_at = time.monotonic()
+        self._running = True
+        if self._session.unsaid:
+            self._teller.watch()
         with self._session.lock:
             if self._session.claim_of(work.id) == work.claim:
                 self._session.begin(work.id, stop)
@@ -106,6 +120,17 @@ class SessionSource:
         with self._session.lock:
             if not self._session.end(work.id, work.claim, said):
                 log.warning("the ending of %s is not wanted any more: its claim was lost", work.id)
+        self._running = False
+
+    def _say_late(self) -> bool:
+        """Say what has ended while a long body runs, and give back what waits behind it."""
+        with self._turn:
+            session = self._session
+            if self._running and session.unsaid and time.monotonic() - self._began_at > LONG_S:
+                with session.lock:
+                    session.give_back()
+                self._poll(0.0, capacity=0)
+            return self._running and bool(session.unsaid)
 
     def _result(self, work: Work, data: bytes) -> dict[str, Any]:
         """The ending's payload. The body has run: while the server is away or has no room, its result waits here."""
@@ -134,6 +159,11 @@ class SessionSource:
 
     def close(self) -> None:
         self._draining = True
+        self._teller.close()
+        with self._turn:
+            self._close()
+
+    def _close(self) -> None:
         session = self._session
         session.give_back()
         with session.lock:

@@ -23,6 +23,7 @@ from .errors import DispatchError
 from .local_slate import LocalSlate, Name
 from .slate import LONG_S
 from .sources import Ending, PlaneSource, Work
+from .teller import Teller
 from .watcher import patience
 
 log = logging.getLogger(__name__)
@@ -55,7 +56,7 @@ class LocalSource(PlaneSource):
         self._waits = patience()
         self._turn = threading.Lock()
         """Held by the worker's thread but for while a body runs, and by the teller while it says what has ended."""
-        self._teller = _Teller(self._say_late)
+        self._teller = Teller(LATE_S, self._say_late)
 
     def next(self, wait_s: float) -> Work | None:
         with self._turn:
@@ -214,39 +215,3 @@ class LocalSource(PlaneSource):
     def _wait_for_room(self, why: DispatchError) -> None:
         log.warning("%d endings wait (%s …): %s", len(self._unsaid), self._unsaid[0].id if self._unsaid else "", why)
         time.sleep(next(self._waits))
-
-
-class _Teller:
-    """Calls `say` every `LATE_S`, in a thread that it starts when first needed, until there is nothing to say."""
-
-    def __init__(self, say: Callable[[], bool]) -> None:
-        self._say = say
-        self._news = threading.Event()
-        self._thread: threading.Thread | None = None
-        self._closed = False
-
-    def watch(self) -> None:
-        """There is something to say, if it takes long."""
-        self._news.set()
-        if self._thread is None and not self._closed:
-            self._thread = threading.Thread(target=self._run, name="lakeshore-teller", daemon=True)
-            self._thread.start()
-
-    def close(self) -> None:
-        """What it is saying is said."""
-        self._closed = True
-        self._news.set()
-        if self._thread is not None:
-            self._thread.join()
-
-    def _run(self) -> None:
-        while self._news.wait() and not self._closed:
-            self._news.clear()
-            time.sleep(LATE_S)
-            try:
-                more = self._say()
-            except Exception:  # the worker's own thread says it again, and is told
-                log.exception("what has ended was not said while a body runs")
-                more = False
-            if more:
-                self._news.set()

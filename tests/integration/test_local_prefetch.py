@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from lakeshore.plane.bells import PACE_S, FifoBells, MemoryBells
+from lakeshore.sdk import local_source
 from lakeshore.sdk.dispatch import Dispatch
 from lakeshore.sdk.local_slate import LocalSlate
 from lakeshore.sdk.local_source import LocalSource
@@ -359,15 +360,20 @@ def test_every_job_that_comes_wakes_a_worker_that_has_nothing_to_do(plane: Dispa
 
 
 @pytest.mark.inventory("K-6", "K-9")
-def test_what_has_ended_is_told_while_the_next_body_runs_which_may_wait_for_it(plane: Dispatch) -> None:
+def test_what_has_ended_is_told_while_the_next_body_runs_which_may_wait_for_it(
+    plane: Dispatch, monkeypatch: pytest.MonkeyPatch
+) -> None:
     source = source_of(plane)
-    run(source, warm(plane, source, "a", "b"))
-    work = source.next(0.0)
-    assert work is not None
-    assert work.id == "b", "it was prefetched with what has just ended"
-    source.begin(work, lambda why: None)
+    work = warm(plane, source, "a", "b")
+    monkeypatch.setattr(local_source, "GATHER_S", 60.0)  # the first body took no time, however slow this machine is
+    run(source, work)
+    found = source.next(0.0)
+    monkeypatch.undo()
+    assert found is not None
+    assert found.id == "b", "it was prefetched with what has just ended"
+    source.begin(found, lambda why: None)
     assert plane.result("a", timeout=20) == b"1"
-    source.end(work, DONE)
+    source.end(found, DONE)
     source.close()
     assert row_of(plane, "b")["state"] == "succeeded"
 

@@ -16,10 +16,12 @@ import served
 import worker_bodies as bodies
 
 from lakeshore import wire
+from lakeshore.sdk import http_source
 from lakeshore.sdk.errors import InvocationFailed
 from lakeshore.sdk.functions import Thunk
 from lakeshore.sdk.http_dispatch import HttpDispatch
 from lakeshore.sdk.queues import SyncQueue
+from lakeshore.sdk.sources import Ending
 
 PATIENCE_S = 60.0
 START = Callable[..., "subprocess.Popen[bytes]"]
@@ -186,3 +188,27 @@ def test_a_worker_waits_for_a_server_that_is_not_there_yet(start: START, log: Pa
     assert worker.poll() is None
     worker.terminate()
     assert worker.wait(PATIENCE_S) == 0
+
+
+@pytest.mark.inventory("K-6", "K-9")
+def test_what_has_ended_is_told_while_the_next_body_runs_which_may_wait_for_it(
+    q: SyncQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http_source, "FLUSH_S", 60.0)  # the first body took no time, however slow this machine is
+    ids = [submit(q, bodies.add, 1, n) for n in range(3)]
+    source = q.plane.source(q.name, "w", once=False, kind="fifo", temperature=1.0, retries=1, poll_s=0.05)
+    try:
+        first = source.next(PATIENCE_S)
+        source.begin(first, lambda why: None)
+        source.end(first, Ending(outcome="succeeded", result=wire.pack(1)))
+        second = source.next(0.0)
+        assert [first.id, second.id] == ids[:2]
+        source.begin(second, lambda why: None)
+        assert wire.unpack(q.plane.result(first.id, timeout=PATIENCE_S)) == 1
+        # What waits behind it is back as well.
+        assert until(lambda: q.plane.claim(q.name, "other"), "it waited behind a long body").id == ids[2]
+        source.end(second, Ending(outcome="succeeded", result=wire.pack(2)))
+        assert source.next(0.0) is None
+        assert wire.unpack(q.plane.result(second.id, timeout=PATIENCE_S)) == 2
+    finally:
+        source.close()
