@@ -48,7 +48,10 @@ def prepare(archive: str, root: str, content: str, platform: str, start: Any) ->
         return cached(archive, root, content, platform, start)
     except Unusable as problem:
         if problem.said:
-            talk(f"{problem.said}; unpacking to a temporary directory for this run")
+            talk(
+                f"{problem.said}; unpacking to a temporary directory for this run, which is slow. Mend it, or set "
+                "XDG_CACHE_HOME to a directory that only you can write"
+            )
     try:
         return temporary(archive, content, platform, start)
     except OSError as problem:

@@ -1,9 +1,10 @@
-"""Makes the third-party code that travels in the archive importable. A no-op in a checkout and in an installed package.
+"""Makes the third-party code that travels in the archive importable. A no-op in an installed package.
 
 Rules: beside somebody's code ours stands at the end of `sys.path`, so that their versions win. Only our own program,
 which runs nobody else's code, puts it first: a host's old `trio` or `click` must not break it. Where the package is
 imported from the archive itself (PYTHONPATH) and the archive's tree is unpacked already, the rest comes from that
-tree: compiled ahead, with compiled modules. An import never unpacks.
+tree: compiled ahead, with compiled modules. An import never unpacks. Who stands in a checkout gets the checkout's own
+packages, as Python finds those first, and the third-party code of the one file that is on the path behind it.
 """
 
 from __future__ import annotations
@@ -45,19 +46,44 @@ def _hold() -> int | None:
     return lock
 
 
-def _from_archive(loader: Any) -> list[str]:
-    """Imported from the archive: go on in its unpacked tree, if there is one. The paths of the third-party code."""
-    global _lock, archive
+def _tree_of(loader: Any) -> tuple[str, list[str]]:
+    """The unpacked tree of an archive, held from now on, or "" without one; and the paths of the third-party code."""
+    global _lock  # noqa: PLW0603  (as in `extend_path`)
     name = os.path.join("lakeshore", "_start.py")
     start: dict[str, Any] = {"__name__": "lakeshore._start"}
     exec(compile(loader.get_data(name), name, "exec", dont_inherit=True), start)  # noqa: S102  (our own file)
     root, lock = start["unpacked"]()
     if lock < 0:
-        return [os.path.join(_HERE, "_vendor")]  # compiled modules cannot be imported from there
-    archive, _lock = os.path.abspath(loader.archive), lock
-    sys.modules[__package__].__path__ = [os.path.join(root, "lakeshore")]
+        return "", [os.path.join(loader.archive, "lakeshore", "_vendor")]  # no compiled module can be imported from it
+    _lock = lock
     vendor = os.path.join(root, "lakeshore", "_vendor")
-    return [*_native(vendor), vendor]
+    return root, [*_native(vendor), vendor]
+
+
+def _from_archive(loader: Any) -> list[str]:
+    """Imported from the archive: go on in its unpacked tree, if there is one. The paths of the third-party code."""
+    global archive  # noqa: PLW0603  (as in `extend_path`)
+    root, paths = _tree_of(loader)
+    if root:
+        archive = os.path.abspath(loader.archive)
+        sys.modules[__package__].__path__ = [os.path.join(root, "lakeshore")]
+    return paths
+
+
+def _behind() -> list[str]:
+    """Imported from a checkout, or installed: third-party code of the first archive, or tree of one, on the path."""
+    for entry in sys.path:
+        vendor = os.path.join(entry, "lakeshore", "_vendor")
+        if os.path.isdir(vendor):
+            return [*_native(vendor), vendor]
+        if os.path.isfile(entry):
+            from zipimport import ZipImportError, zipimporter  # wall: hardly anybody has a file on the path
+
+            try:
+                return _tree_of(zipimporter(entry))[1]
+            except (ZipImportError, OSError):
+                continue  # somebody else's archive
+    return []
 
 
 def extend_path(*, first: bool = False, lock: int | None = None) -> None:
@@ -77,7 +103,7 @@ def extend_path(*, first: bool = False, lock: int | None = None) -> None:
     elif hasattr(globals()["__loader__"], "archive"):
         paths = _from_archive(globals()["__loader__"])
     else:
-        return
+        paths, first = [path for path in _behind() if path not in sys.path], False
     if not first:
         sys.path.extend(paths)
         return

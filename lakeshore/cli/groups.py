@@ -14,6 +14,8 @@ import click
 from .exits import ExitCode
 from .table import COMMANDS, NOT_BUILT, Entry, overview
 
+UNCUT = 1000  # characters of a summary
+
 
 class Group(click.Group):
     """A group whose unknown commands are answered with the nearest known one. `aliases` are accepted, not listed."""
@@ -24,6 +26,14 @@ class Group(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         return super().get_command(ctx, self.aliases.get(cmd_name, cmd_name))
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """As click's, but a long summary goes on in the next line where click would cut it."""
+        known = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
+        rows = [(name, command.get_short_help_str(UNCUT)) for name, command in known if command and not command.hidden]
+        if rows:
+            with formatter.section("Commands"):
+                formatter.write_dl(rows)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

@@ -97,7 +97,7 @@ def overview() -> str:
     lines += ["Options:", *_columns(OPTIONS), ""]
     lines += [
         "Start here: `lakeshore demo`. Then `lakeshore serve`, and in another terminal",
-        "`lakeshore worker start --url http://127.0.0.1:8080`.",
+        "`lakeshore worker start --url http://127.0.0.1:8080 --queue <name>`.",
         "Every command answers `--help`; what it prints is also there as `--json`.",
     ]
     return "\n".join(lines)

@@ -53,7 +53,8 @@ class DispatchError(LakeshoreError):
 class InvocationFailed(DispatchError):  # what happened, in the words of the invocation's state
     """An invocation ended in `failed`, `killed` (shown as `cancelled` by the local plane) or `timeout`.
 
-    Attributes: `invocation_id`, `state`, and `error`, the worker's `{"type", "message", "traceback"?}` or None.
+    Attributes: `invocation_id`, `state`, and `error`, the worker's `{"type", "message", "traceback"?}` or None. The
+    worker's traceback is a note, which Python prints below its own.
     """
 
     def __init__(
@@ -63,6 +64,9 @@ class InvocationFailed(DispatchError):  # what happened, in the words of the inv
         self.invocation_id = invocation_id
         self.state = state
         self.error = dict(error) if error is not None else None
+        trace = self.error.get("traceback") if self.error else None
+        if isinstance(trace, str) and trace:
+            self.add_note(f"\nOn the worker:\n{trace.rstrip()}")
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (_failed, (str(self), self.invocation_id, self.state, self.error))

@@ -10,6 +10,11 @@ from lakeshore.wire.errors import RemoteFailure
 from .errors import DispatchError, InvocationFailed, Timeout
 
 _VERB = {"killed": "was cancelled", "timeout": "timed out", "failed": "failed"}
+_ADVICE = {
+    "queued": "no worker has taken it: does one run for its queue, with the same LAKESHORE_URL and namespace? "
+    "The id stays valid",
+    "running": "it goes on: wait again with the same id, for longer",
+}
 
 
 def failure(invocation_id: str, state: str, error: Mapping[str, Any] | None) -> InvocationFailed:
@@ -44,8 +49,9 @@ def not_there(invocation_id: str, state: str) -> DispatchError:
 
 
 def still(invocation_id: str, row_state: str, waited_s: float | None, hint: str | None = None) -> Timeout:
-    """The exception for a wait that ended first: `invocation … still 'queued' after 30.0s`."""
-    return Timeout(f"invocation {invocation_id} still {row_state!r} after {float(waited_s or 0.0)}s", hint=hint)
+    """The exception for a wait that ended first: `invocation … still 'queued' after 30.0s; no worker …`."""
+    said = f"invocation {invocation_id} still {row_state!r} after {float(waited_s or 0.0)}s"
+    return Timeout(said, hint=hint or _ADVICE.get(row_state))
 
 
 def silent(what: str, waited_s: float | None) -> Timeout:

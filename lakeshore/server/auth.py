@@ -113,7 +113,7 @@ class Gate:
                 raise HttpError(
                     401,
                     "missing bearer token",
-                    hint="send Authorization: Bearer <token>; our clients send LAKESHORE_CLIENT_TOKEN",
+                    hint="set LAKESHORE_CLIENT_TOKEN; for commands also `lakeshore auth login` (HTTP: Authorization)",
                 )
             if request.connection.admitted is not head:
                 self._check_open(request)

@@ -208,6 +208,26 @@ def test_a_python_without_a_gil_is_not_given_modules_of_the_stable_abi(pyz: Path
 # --- on PYTHONPATH
 
 
+@pytest.mark.parametrize("place", ["the file", "its tree", "the file, not unpacked"])
+def test_in_a_checkout_the_file_on_the_path_brings_what_the_checkout_has_not(
+    pyz: Path, warm_cache: Path, tmp_path: Path, place: str
+) -> None:
+    for name in ("lakeshore", "dreamlake"):
+        shutil.copytree(Path(__file__).parents[2] / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+    (tmp_path / "jobs.py").write_text(
+        "import dreamlake.lakeshore as dls\n\n\n@dls.udf(queue='cpu')\ndef square(x):\n    return x * x\n"
+    )
+    cache = tmp_path / "nothing" if place.endswith("not unpacked") else warm_cache
+    on_path = trees(warm_cache)[0] if place == "its tree" else pyz
+    there = environment(cache, PYTHONPATH=str(on_path), LAKESHORE_HOME=str(tmp_path / "home"), LAKESHORE_QUEUE="cpu")
+    started = {"cwd": tmp_path, "env": there, "check": True, "capture_output": True, "text": True}
+    subprocess.run([*CLEAN, "-c", "from jobs import square; square.submit(7, _key='seven')"], **started)
+    subprocess.run([*CLEAN, "-m", "dreamlake.lakeshore.daemon", "--once"], **started)
+    asked = "from jobs import square; import lakeshore; print(square(7, _key='seven'), lakeshore.__file__)"
+    done = subprocess.run([*CLEAN, "-c", asked], **started)
+    assert done.stdout == f"49 {tmp_path}/lakeshore/__init__.py\n"
+
+
 def test_an_import_from_pythonpath_goes_on_in_the_unpacked_tree(pyz: Path, warm_cache: Path) -> None:
     (tree,) = trees(warm_cache)
     code = (

@@ -447,6 +447,15 @@ def test_queued_calls_that_no_process_looks_at_are_told_with_the_queue(tmp_path:
     assert sorted(path.name for path in home.rglob("*")) == before
 
 
+def test_the_command_that_would_help_can_be_copied_whatever_the_queue_is_called(tmp_path: Path, doctor: Doctor) -> None:
+    home = tmp_path / "home"
+    home.mkdir(mode=0o700)
+    plane = Dispatch(home / "dispatch.sqlite")
+    SyncQueue("two words", dispatch=plane).submit({"x": 1})
+    plane.close()
+    doctor().has("local work", "warning", "1 queued", "worker start --queue 'two words'")
+
+
 def test_what_a_killed_worker_left_is_counted_and_left_alone(tmp_path: Path, doctor: Doctor) -> None:
     home = tmp_path / "home"
     home.mkdir(mode=0o700)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import pickle
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -52,6 +54,18 @@ def error_of(q: SyncQueue, inv: str, state: str = "failed") -> dict[str, Any]:
     assert caught.value.state == state
     assert caught.value.error is not None
     return caught.value.error
+
+
+def test_a_failure_that_nobody_catches_shows_what_happened_on_the_worker(q: SyncQueue) -> None:
+    inv = submit(q, bodies.add, 1, "one", _run_config={"max_attempts": 1})
+    run_worker(q, once=True)
+    with pytest.raises(InvocationFailed) as caught:
+        q.result(inv)
+    for error in (caught.value, pickle.loads(pickle.dumps(caught.value))):
+        shown = "".join(traceback.format_exception(error))
+        assert "On the worker:\nTraceback" in shown
+        assert bodies.__file__ in shown.partition("On the worker:")[2]
+        assert str(error) == f"invocation {inv} failed: TypeError: unsupported operand type(s) for +: 'int' and 'str'"
 
 
 @pytest.mark.inventory("P-321", "P-753")

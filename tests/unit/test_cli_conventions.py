@@ -47,6 +47,14 @@ def test_every_command_and_every_verb_answers_help_on_stdout(command: str, capsy
         assert said.err == ""
 
 
+@pytest.mark.parametrize("command", TREE)
+def test_help_is_80_columns_wide_at_most_and_cuts_no_sentence(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*command.split(), "--help"]) == 0
+    said = capsys.readouterr().out
+    assert max(map(len, said.splitlines())) <= 80
+    assert "...\n" not in said.partition("\n")[2]
+
+
 @pytest.mark.inventory("C-013", "C-014")
 @pytest.mark.parametrize("command", LEAVES)
 def test_a_usage_mistake_prints_the_help_of_the_command_that_was_got_wrong(

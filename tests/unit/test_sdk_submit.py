@@ -325,7 +325,17 @@ def test_a_wait_at_the_local_file_names_a_login_that_is_not_used(
         plane.result(inv_id, timeout=0)
     assert "dlk_secret" not in str(caught.value)
     monkeypatch.setenv("LAKESHORE_URL", "https://cp.example.com")
-    with pytest.raises(TimeoutError, match=r"still 'queued' after 0\.0s$"):
+    with pytest.raises(TimeoutError, match=r"still 'queued' after 0\.0s; no worker has taken it: ") as caught:
+        plane.result(inv_id, timeout=0)
+    assert "saved for" not in str(caught.value)
+    plane.close()
+
+
+def test_a_wait_for_what_runs_says_to_wait_again(tmp_path: Path) -> None:
+    plane = Dispatch(tmp_path / "plane.sqlite")
+    inv_id = embed.submit(1, _dispatch=plane)
+    assert plane.claim("gpu", "a worker") is not None
+    with pytest.raises(TimeoutError, match=r"still 'running' after 0\.0s; it goes on: wait again"):
         plane.result(inv_id, timeout=0)
     plane.close()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shlex
 import sqlite3
 import stat
 from collections.abc import Iterator
@@ -129,4 +130,5 @@ def _work(path: Path, living: list[str]) -> Iterator[Finding]:
 
 def _start(queued: dict[tuple[str, str], int]) -> str:
     ns, queue = max(queued, key=lambda place: queued[place])
-    return f"start a worker: lakeshore worker start --queue {queue}" + ("" if ns == "default" else f" --namespace {ns}")
+    where = [] if ns == "default" else ["--namespace", ns]
+    return f"start a worker: {shlex.join(['lakeshore', 'worker', 'start', '--queue', queue, *where])}"
