@@ -18,6 +18,7 @@ import served
 HERE = Path(__file__).parent
 LEASE_S = 2.0
 PRODUCERS = {"producer-1": "loop", "producer-2": "threads", "producer-3": "gather"}
+LOCAL_PRODUCERS = {"producer-1": "loop", "producer-2": "threads", "producer-4": "bursts"}
 WORKERS = ("worker-1", "worker-2")
 
 
@@ -29,7 +30,7 @@ class Cast:
             probe.bind(("127.0.0.1", 0))
             self.port = int(probe.getsockname()[1])
         self.directory, self._rng = directory, rng
-        self.url = f"http://127.0.0.1:{self.port}"
+        self.url = self.where = f"http://127.0.0.1:{self.port}"
         self.kills: Counter[str] = Counter()
         self._alive: set[str] = set()
         self._zygote = subprocess.Popen(
@@ -53,6 +54,9 @@ class Cast:
         self._signal(name, signal.SIGKILL)
         self.wait(name, 10.0)
         self.kills[name] += 1
+
+    def freeze(self, name: str, *, thaw: bool = False) -> None:
+        self._signal(name, signal.SIGCONT if thaw else signal.SIGSTOP)
 
     def end(self, name: str, timeout: float = 30.0) -> int:
         self._signal(name, signal.SIGTERM)
@@ -86,8 +90,19 @@ class Cast:
         if name == "server":
             where = ["--port", str(self.port), "--state-dir", str(self.directory / "state")]
             return "server", [*where, "--reserve-bytes", "0", "--lease-s", str(LEASE_S)]
-        if name in WORKERS:
-            return "worker", [self.url]
-        if name in PRODUCERS:
-            return "producer", [self.url, directory, name, seed, PRODUCERS[name]]
+        if name.startswith("worker-"):
+            return "worker", [self.where]
+        if name.startswith("producer-"):
+            return "producer", [self.where, directory, name, seed, (PRODUCERS | LOCAL_PRODUCERS)[name]]
         return "hand", [self.url, directory, seed]
+
+
+class LocalCast(Cast):
+    """Producers and workers on one file of a local plane, and nobody else."""
+
+    def __init__(self, directory: Path, rng: random.Random) -> None:
+        super().__init__(directory, rng)
+        self.where = str(directory / "plane.sqlite")
+
+    def names(self) -> list[str]:
+        return [*WORKERS, "worker-3", *LOCAL_PRODUCERS]

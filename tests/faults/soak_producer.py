@@ -1,7 +1,7 @@
 """A producer of the soak: submits, reads streams and results, cancels, retries by hand; writes down what it is told.
 
-main(url, directory, name, seed, how): dies at any time. `how`: `loop` (one call after the other), `threads` (four of
-those in one process), `gather` (batches on an asyncio loop, all at once).
+main(where, directory, name, seed, how): `where` is a URL, or the file of a local plane; dies at any time. `how`: `loop` (one call after the other), `threads` (four of
+those in one process), `gather` (batches on an asyncio loop, all at once), `bursts` (many, and a look at a few).
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import soak_bodies as bodies
 from history import Log
 
 from lakeshore import wire
+from lakeshore.sdk.dispatch import Dispatch
 from lakeshore.sdk.errors import InvocationFailed, LakeshoreError, Timeout
 from lakeshore.sdk.functions import thunk
 from lakeshore.sdk.http_dispatch import HttpDispatch
@@ -28,9 +29,11 @@ PATIENCE_S = 5.0
 class Producer:
     """One process."""
 
-    def __init__(self, url: str, directory: str, name: str, seed: int) -> None:
+    def __init__(self, where: str, directory: str, name: str, seed: int) -> None:
         self.directory, self.name, self.seed = directory, name, seed
-        self.plane = HttpDispatch(url, timeout=120.0)
+        self.plane: HttpDispatch | Dispatch = (
+            HttpDispatch(where, timeout=120.0) if where.startswith("http:") else Dispatch(where, durability="process")
+        )
         self.queue = Queue(bodies.QUEUE, dispatch=self.plane)
         self.log = Log(directory, name)
         self._numbers = itertools.count()
@@ -41,9 +44,13 @@ class Producer:
     def draw(self, rng: random.Random) -> bodies.Drawn:
         return bodies.draw(rng, self.directory, f"{self.name}-{self.seed}-{next(self._numbers)}")
 
-    def submit(self, call: bodies.Drawn) -> str:
+    def submit(self, call: bodies.Drawn, delay: float | None = None) -> str:
         inv = call.function.submit(
-            *call.arguments, _queue=bodies.QUEUE, _dispatch=self.plane, _run_config=call.run_config
+            *call.arguments,
+            _queue=bodies.QUEUE,
+            _dispatch=self.plane,
+            _run_config=call.run_config,
+            _delay=delay,
         )
         call.write_down(self.log, inv)
         return inv
@@ -79,7 +86,7 @@ class Producer:
         while not self.stopped():
             for _ in range(rng.randrange(1, 6)):
                 call = self.draw(rng)
-                waiting.append((self.submit(call), call))
+                waiting.append((self.submit(call, rng.random() if rng.random() < 0.1 else None), call))
             if rng.random() < 0.2:
                 self.meddle(rng.choice(waiting)[0], rng)
             self.follow(*waiting.pop(rng.randrange(len(waiting))))
@@ -91,6 +98,13 @@ class Producer:
             thread.start()
         for thread in running:
             thread.join()
+
+    def bursts(self, rng: random.Random) -> None:
+        while not self.stopped():
+            calls = [self.draw(rng) for _ in range(rng.randrange(20, 100))]
+            ids = [self.submit(call) for call in calls]
+            for place in rng.sample(range(len(ids)), 3):
+                self.follow(ids[place], calls[place])
 
     async def gather(self, rng: random.Random) -> None:
         while not self.stopped():
@@ -120,8 +134,8 @@ class Producer:
             self.log.refused(inv, error)
 
 
-def main(url: str, directory: str, name: str, seed: str, how: str) -> None:
-    producer, rng = Producer(url, directory, name, int(seed)), random.Random(int(seed))
+def main(where: str, directory: str, name: str, seed: str, how: str) -> None:
+    producer, rng = Producer(where, directory, name, int(seed)), random.Random(int(seed))
     if how == "gather":
         asyncio.run(producer.gather(rng))
     else:

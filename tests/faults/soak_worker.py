@@ -1,6 +1,6 @@
 """A worker of the soak: the worker loop on a plane whose source says, before each body, under which claim it runs.
 
-main(url)
+main(where): a URL, or the file of a local plane.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Any
 
 import soak_bodies as bodies
 
+from lakeshore.sdk.dispatch import Dispatch
 from lakeshore.sdk.http_dispatch import HttpDispatch
 from lakeshore.sdk.queues import SyncQueue
 from lakeshore.sdk.sources import Source, Work
@@ -38,8 +39,15 @@ class Plane(HttpDispatch):
         return Saying(super().source(queue, worker, **options))
 
 
-def main(url: str) -> None:
-    plane = Plane(url)
+class LocalPlane(Dispatch):
+    """The same of a local plane."""
+
+    def source(self, queue: str, worker_id: str, *, once: bool, **options: Any) -> Any:
+        return Saying(super().source(queue, worker_id, once=once, **options))
+
+
+def main(where: str) -> None:
+    plane = Plane(where) if where.startswith("http:") else LocalPlane(where, durability="process")
     worker = Worker(SyncQueue(bodies.QUEUE, dispatch=plane), retries=1000, may_pass=lambda _error: True)
     signal.signal(signal.SIGTERM, lambda *_: worker.drain())
     worker.run()
