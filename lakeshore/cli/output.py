@@ -41,9 +41,9 @@ def print_json(value: Any) -> None:
 
 
 def say(message: str) -> None:
-    """A line for the person, on stderr, after what stdout has got so far."""
+    """A line for the person, on stderr, after what stdout has got so far. It may quote others: see `plain`."""
     sys.stdout.flush()
-    sys.stderr.write(message + "\n")
+    sys.stderr.write(plain(message) + "\n")
     sys.stderr.flush()
 
 

@@ -15,6 +15,7 @@ from .exits import ExitCode
 from .failures import Failure
 from .groups import Program
 from .named import Named
+from .output import plain
 
 
 def _version(ctx: click.Context, _param: click.Parameter, wanted: bool) -> None:
@@ -74,7 +75,7 @@ def _usage(error: click.UsageError) -> ExitCode:
 
 
 def _say(message: str, hint: str | None, code: ExitCode) -> ExitCode:
-    click.echo(f"error: {message}", err=True)
+    click.echo(f"error: {plain(message)}", err=True)  # it may quote a server
     if hint:
-        click.echo(f"hint: {hint}", err=True)
+        click.echo(f"hint: {plain(hint)}", err=True)
     return code

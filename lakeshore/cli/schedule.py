@@ -94,7 +94,7 @@ def add(
     if as_json:
         print_json(row)
     else:
-        click.echo(f"{plain(row.get('name'))} runs {function} {_rule(row)}; next {_next(row)}")
+        click.echo(f"{plain(row.get('name'))} runs {function} {plain(_rule(row))}; next {_next(row)}")
 
 
 @schedule.command("list")

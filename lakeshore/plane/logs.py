@@ -172,7 +172,7 @@ class Logs:
     def shards(self) -> dict[int, set[int]]:
         """The numbers of invocations that have logs, by shard."""
         with contextlib.suppress(FileNotFoundError):
-            numbers = [int(name) for name in os.listdir(self.root) if name.isdigit()]
+            numbers = [int(name) for name in os.listdir(self.root) if _is_number(name)]
             return {shard: {name[0] for name in self._names(shard)} for shard in sorted(numbers)}
         return {}
 
@@ -195,11 +195,8 @@ class Logs:
             found = os.listdir(self.root / str(shard))
         except FileNotFoundError:
             return []
-        parted = [name.split(".") for name in found]
-        return [
-            (int(seq), int(attempt), int(claim), int(start))
-            for seq, attempt, claim, start in (parts for parts in parted if len(parts) == 4)
-        ]
+        parted = [parts for name in found if len(parts := name.split(".")) == 4 and all(map(_is_number, parts))]
+        return [(int(seq), int(attempt), int(claim), int(start)) for seq, attempt, claim, start in parted]
 
     def _files(self, seq: int, log: Log) -> list[int]:
         wanted = (seq, log.attempt, log.claim)
@@ -207,6 +204,10 @@ class Logs:
 
     def _path(self, key: tuple[int, int, int], start: int) -> Path:
         return self.root / str(key[0] // _SHARD) / ".".join(map(str, (*key, start)))
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit()
 
 
 def _write_at(fd: int, data: bytes, at: int) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
+
 import trio
 
 
@@ -9,14 +12,26 @@ class Printed:
     """Bells by the invocation's number; one that nobody waits for is not kept."""
 
     def __init__(self) -> None:
-        self._bells: dict[int, trio.Event] = {}
+        self._bells: dict[int, set[trio.Event]] = {}
 
-    def bell(self, seq: int) -> trio.Event:
+    @contextlib.contextmanager
+    def bell(self, seq: int) -> Iterator[trio.Event]:
         """Set by the next chunk of this invocation."""
-        return self._bells.setdefault(seq, trio.Event())
+        bell = trio.Event()
+        self._bells.setdefault(seq, set()).add(bell)
+        try:
+            yield bell
+        finally:
+            waiting = self._bells[seq]
+            waiting.remove(bell)
+            if not waiting:
+                del self._bells[seq]
 
     def ring(self, seq: int) -> None:
         """A chunk has come."""
-        bell = self._bells.pop(seq, None)
-        if bell is not None:
+        for bell in self._bells.get(seq, ()):
             bell.set()
+
+    def __len__(self) -> int:
+        """Invocations that somebody waits for."""
+        return len(self._bells)

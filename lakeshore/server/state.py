@@ -100,6 +100,8 @@ def local_server(directory: Path | None, environ: Mapping[str, str]) -> LocalSer
     root = directory if directory is not None else default_directory(environ)
     try:
         url = (root / _URL).read_text("utf-8").strip()
+        if os.geteuid() not in (0, root.stat().st_uid):  # who made it chose the URL: a token would go there
+            return None
         pid = int((root / "server.lock").read_text("ascii"))
         token = (root / _ADMIN).read_text("ascii").strip()
         if pid <= 0 or not url or not token:

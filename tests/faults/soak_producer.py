@@ -1,7 +1,8 @@
 """A producer of the soak: submits, reads streams and results, cancels, retries by hand; writes down what it is told.
 
-main(where, directory, name, seed, how): `where` is a URL, or the file of a local plane; dies at any time. `how`: `loop` (one call after the other), `threads` (four of
-those in one process), `gather` (batches on an asyncio loop, all at once), `bursts` (many, and a look at a few).
+main(where, directory, name, seed, how): `where` is a URL, or the file of a local plane. It dies at any time. `how`:
+`loop` (one call after the other), `threads` (four of those in one process), `gather` (batches on an asyncio loop, all
+at once), `bursts` (many, and a look at a few).
 """
 
 from __future__ import annotations

@@ -51,6 +51,9 @@ table.NOT_BUILT.pop("providers", None)
 """
 
 
+HOSTILE = "or \"$(touch pwned)\" '`touch pwned`' \\end"
+
+
 @pytest.fixture(scope="module", params=SHELLS)
 def tab(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, server: Served) -> Iterator[Shell]:
     name = request.param
@@ -61,6 +64,7 @@ def tab(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     (home / ".ssh").mkdir()
     (home / ".aws" / "config").write_text(
         "[default]\n[profile my team:eu]\n[profile $(touch pwned)]\n[profile `touch pwned`]\n[sso-session x]\n"
+        f"[profile {HOSTILE}]\n"
     )
     (home / ".ssh" / "config").write_text("Host gpu1 gpu2 *.lan\n")
     (home / "some dir").mkdir()
@@ -144,9 +148,11 @@ def test_what_is_on_the_line_after_tab_is_what_was_meant(tab: Shell, keys: str, 
 
 def test_a_name_is_never_run(tab: Shell) -> None:
     found = tab.offered("lakeshore providers rm ")
-    assert len([name for name in found if "touch" in name]) == 2
+    assert len([name for name in found if "touch" in name]) == 3
     assert tab.typed("lakeshore providers rm \\$\t") == ["providers", "rm", "$(touch pwned)"]
     assert tab.typed("lakeshore providers rm \\`\t") == ["providers", "rm", "`touch pwned`"]
+    for quote in ("", "'", '"'):
+        assert tab.typed(f"lakeshore providers rm {quote}or\t") == ["providers", "rm", HOSTILE]
     assert not (tab.home / "pwned").exists()
 
 

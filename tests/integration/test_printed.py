@@ -227,8 +227,16 @@ def test_a_log_is_its_namespaces_and_its_claims(server: Served, place: Place, tm
     for _ in range(2):  # sent twice, stored once
         assert server.raw("POST", f"/v1/daemon/log-chunk?{query}", b"raw \xff", headers).status == 200
     assert place.text(id_, "stderr") == b"raw \xff"
-    wrong = {**chunk, "claim": claim, "parts": [["stdin", 0, b""]]}
-    assert server.post("/v1/daemon/log-chunk", wrong, X_LS_Namespace=place.ns).status == 422
+    for wrong in (
+        {"parts": [["stdin", 0, b""]]},
+        {"parts": [["stdout", 2**52, b"x"]]},
+        *({"attempt": attempt} for attempt in (0, 3, 2**53)),  # else one claim could fill a disk, an attempt at a time
+    ):
+        refused = server.post("/v1/daemon/log-chunk", {**chunk, "claim": claim, **wrong}, X_LS_Namespace=place.ns)
+        assert refused.status == 422, wrong
+    for wait_s in ("nan", "-nan", "x", ""):
+        query = f"/v1/namespaces/{place.ns}/invocations/{id_}/logs?offset=99999&wait_s={wait_s}"
+        assert server.get(query).status == 422, wait_s
     told.touch()
     place.until(lambda: place.page(id_)["end"])
     late = server.post("/v1/daemon/log-chunk", {**chunk, "claim": claim}, X_LS_Namespace=place.ns)

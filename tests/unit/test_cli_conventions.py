@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import http.server
+import json
+import threading
 from collections.abc import Iterator
 
 import click
@@ -82,15 +85,59 @@ WORDS = {"<id>": "x", "<id>…": "x", "<token-id>": "x", "<name>": "x"}
 def test_without_a_server_a_command_that_needs_one_says_so_and_how_to_name_one(
     command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    needed = [WORDS[param.make_metavar(click.Context(TREE[command]))] for param in arguments(command) if param.required]
     monkeypatch.setenv("LAKESHORE_ADMIN_TOKEN", "an-admin-token")
-    yes = ["--yes"] if any("--yes" in param.opts for param in TREE[command].params) else []
-    assert main([*command.split(), *needed, *yes]) == ExitCode.USAGE
+    assert main(as_typed(command)) == ExitCode.USAGE
     said = capsys.readouterr()
     assert said.out == ""
     assert said.err.startswith(
         "error: server not configured — run `lakeshore auth login --server <url>` or set LAKESHORE_URL\nhint: "
     )
+
+
+@pytest.fixture(scope="module")
+def hostile() -> Iterator[str]:
+    """The URL of a server that answers everything with an error that would steer a terminal."""
+    steer = "\x1b]0;title\x07\x1b[2J\x9b5m"
+    words = json.dumps({"error": f"no {steer}", "message": f"no {steer}", "hint": steer, "field": steer}).encode()
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            self.send_response(400)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(words)))
+            self.end_headers()
+            self.wfile.write(words)
+
+        do_POST = do_PATCH = do_DELETE = do_PUT = do_GET
+
+        def log_message(self, *_: object) -> None:
+            """Nothing."""
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+@pytest.mark.parametrize("command", TALKS)
+def test_what_a_server_says_does_not_steer_the_terminal(
+    command: str, hostile: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LAKESHORE_ADMIN_TOKEN", "an-admin-token")
+    monkeypatch.setenv("LAKESHORE_URL", hostile)
+    assert main(as_typed(command)) == ExitCode.FAILED
+    said = capsys.readouterr()
+    assert "error: " in said.err
+    assert not {"\x1b", "\x07", "\x9b"} & set(said.out + said.err)
+
+
+def as_typed(command: str) -> list[str]:
+    needed = [WORDS[param.make_metavar(click.Context(TREE[command]))] for param in arguments(command) if param.required]
+    yes = ["--yes"] if any("--yes" in param.opts for param in TREE[command].params) else []
+    return [*command.split(), *needed, *yes]
 
 
 def arguments(command: str) -> list[click.Argument]:

@@ -107,3 +107,14 @@ def test_a_disk_without_room_takes_nothing_of_a_chunk(tmp_path: Path) -> None:
     (tmp_path / "aside").rename(file)
     logs.append(7, ONE, [("stdout", 4, b" later")], 1.0)
     assert text(logs, 7) == b"kept later"
+
+
+def test_a_file_that_is_no_log_is_let_be(tmp_path: Path) -> None:
+    logs = Logs(tmp_path / "logs")
+    logs.append(7, ONE, [("stdout", 0, b"text")], 1.0)
+    for name in ("7.1.1.swp", "7.1.1.²", ".7.1.1", "notes"):
+        (tmp_path / "logs" / "0" / name).write_text("of somebody")
+    (tmp_path / "logs" / "²").mkdir()
+    assert Logs(tmp_path / "logs").of(7) == [ONE]
+    assert text(logs, 7) == b"text"
+    assert logs.shards() == {0: {7}}

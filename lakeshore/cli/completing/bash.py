@@ -128,7 +128,15 @@ __lakeshore_offer() {
     [[ -n $1 && $1 == "$cur"* ]] || return 0
     local whole=$front$1 cut='' typed=$front$cur
     if [[ -n $quote ]]; then
-        COMPREPLY[${#COMPREPLY[@]}]=${whole:opened}
+        whole=${whole:opened}
+        if [[ $quote == \' ]]; then
+            whole=${whole//$quote/$quote\\$quote$quote}
+        else
+            for char in \\ \" \$ \`; do
+                whole=${whole//"$char"/\\"$char"}
+            done
+        fi
+        COMPREPLY[${#COMPREPLY[@]}]=$whole
         return 0
     fi
     while [[ $typed == *[:=@]* ]]; do

@@ -7,6 +7,7 @@ Below the disk's reserve it is refused with 507; the job goes on without.
 from __future__ import annotations
 
 import errno
+import math
 import time
 from functools import partial
 from typing import Any, Final
@@ -30,17 +31,20 @@ _MOST_PARTS: Final = 10_000
 _LONGEST_S: Final = 30.0
 _LOOK_S: Final = 0.5
 _BIG: Final = 2**53
+_LAST_OFFSET: Final = 2**51  # so that a position, too, is a number that every client can name
 
 
 async def log_chunk(app: App, request: Request, caller: Caller) -> Response:
     """POST /v1/daemon/log-chunk"""
     chunk = await _chunk(request)
     check_invocation_id(chunk.invocation_id)
-    seq, state, claim, _attempt = _owner(app, caller.ns, chunk.invocation_id)
+    seq, state, claim, attempt = _owner(app, caller.ns, chunk.invocation_id)
     if state != "running" or claim != chunk.claim:
         raise NotHeld(
             f"invocation {chunk.invocation_id} is {state} under claim {claim}; claim {chunk.claim} prints no more"
         )
+    if not attempt <= chunk.attempt <= attempt + 1:  # the row does not count one that has not been said to have begun
+        raise bad_field("attempt", f"claim {claim} runs attempt {max(attempt, 1)}")
     app.dispatcher.reserve.check(trio.current_time())
     log = Log(attempt=chunk.attempt, claim=chunk.claim)
     try:
@@ -74,8 +78,8 @@ async def _chunk(request: Request) -> LogChunk:
     for place, (stream, offset, _data) in enumerate(chunk.parts):
         if stream not in STREAMS:
             raise bad_field(f"parts[{place}]", f"the stream must be {' or '.join(STREAMS)}")
-        if not 0 <= offset <= _BIG:
-            raise bad_field(f"parts[{place}]", "the offset must be 0 or more")
+        if not 0 <= offset <= _LAST_OFFSET:
+            raise bad_field(f"parts[{place}]", f"the offset must be from 0 to {_LAST_OFFSET}")
     return chunk
 
 
@@ -94,28 +98,25 @@ async def read(app: App, request: Request, caller: Caller) -> Response:
     stream = query.get("stream")
     if stream is not None and stream not in STREAMS:
         raise bad_field("stream", f"must be {' or '.join(STREAMS)}")
-    try:
-        wait_s = min(max(float(query.get("wait_s", "0")), 0.0), _LONGEST_S)
-    except ValueError:
-        raise bad_field("wait_s", "must be a number of seconds") from None
+    wait_s = _seconds(query.get("wait_s", "0"))
     until = trio.current_time() + wait_s
     while True:
         seq, state, running, attempt = _owner(app, caller.ns, id_)
-        rung = app.printed.bell(seq)  # before it is read: what comes meanwhile is not missed
-        logs, log, parts, is_all = await trio.to_thread.run_sync(
-            partial(_page, _logs(app), seq, wanted, claim, position, running if state == "running" else 0)
-        )
-        following = parts[-1].position + len(parts[-1].data) if parts else position
-        shown = [part for part in parts if stream in (None, part.stream)]
-        ended = is_all and not (state == "running" and (log is None or log.claim == running))
-        waits_for_a_first = log is None and state in ("queued", "delayed", "running")
-        if shown or (ended and not waits_for_a_first) or trio.current_time() >= until:
-            break
-        if parts:
-            position = following
-            continue
-        with trio.move_on_at(min(until, trio.current_time() + _LOOK_S)):
-            await rung.wait()
+        with app.printed.bell(seq) as rung:  # before it is read: what comes meanwhile is not missed
+            logs, log, parts, is_all = await trio.to_thread.run_sync(
+                partial(_page, _logs(app), seq, wanted, claim, position, running if state == "running" else 0)
+            )
+            following = parts[-1].position + len(parts[-1].data) if parts else position
+            shown = [part for part in parts if stream in (None, part.stream)]
+            ended = is_all and not (state == "running" and (log is None or log.claim == running))
+            waits_for_a_first = log is None and state in ("queued", "delayed", "running")
+            if shown or (ended and not waits_for_a_first) or trio.current_time() >= until:
+                break
+            if parts:
+                position = following
+                continue
+            with trio.move_on_at(min(until, trio.current_time() + _LOOK_S)):
+                await rung.wait()
         app.gate.caller(request, caller.ns)  # a token may have been revoked while it waited
     told: dict[str, Any] = {
         "attempt": log.attempt if log is not None else wanted or max(attempt, 1),
@@ -161,6 +162,16 @@ def _logs(app: App) -> Logs:
     logs = app.dispatcher.plane.logs
     assert logs is not None, "a server's plane has files"
     return logs
+
+
+def _seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if math.isnan(value):
+        raise bad_field("wait_s", "must be a number of seconds")
+    return min(max(value, 0.0), _LONGEST_S)
 
 
 def _number(query: dict[str, str], name: str, default: int | None) -> int:
