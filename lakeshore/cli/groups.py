@@ -47,7 +47,11 @@ class Group(click.Group):
         known = self.list_commands(ctx)
         working = [command for command in known if command not in NOT_BUILT]
         near = difflib.get_close_matches(name, working, n=3, cutoff=0.5) or difflib.get_close_matches(name, known)
-        return f" (did you mean {' or '.join(repr(found) for found in near)}?)" if near else ""
+        return _or(near) if near else ""
+
+
+def _or(names: list[str]) -> str:
+    return f" (did you mean {' or '.join(map(repr, names))}?)"
 
 
 class Program(Group):
@@ -66,6 +70,13 @@ class Program(Group):
 
     def get_help(self, ctx: click.Context) -> str:
         return overview()
+
+    def _meant(self, ctx: click.Context, name: str) -> str:
+        groups = ((command, self.get_command(ctx, command)) for command in COMMANDS)
+        verbs = [
+            f"{above} {name}" for above, group in groups if isinstance(group, click.Group) and name in group.commands
+        ]
+        return _or(verbs) if verbs else super()._meant(ctx, name)
 
 
 def _not_built(name: str, entry: Entry) -> click.Command:

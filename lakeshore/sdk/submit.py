@@ -72,10 +72,16 @@ class _Prepared:
     def send_and_wait(self) -> Any:
         at_once = getattr(self.plane, "submit_and_wait", None)
         timeout = self.timeout
-        if at_once is None:
-            result = self.plane.result(self.send(), timeout=timeout)
-        else:
-            result = at_once(self.queue, self.envelope.to_bytes(), timeout=timeout, **self._how())
+        invocation = self.envelope.id
+        try:
+            if at_once is None:
+                invocation = self.send()
+                result = self.plane.result(invocation, timeout=timeout)
+            else:
+                result = at_once(self.queue, self.envelope.to_bytes(), timeout=timeout, **self._how())
+        except KeyboardInterrupt as interrupted:
+            interrupted.add_note(_goes_on(self.queue, invocation))
+            raise
         return wire.unpack(result) if result else None
 
     async def send_async(self) -> str:
@@ -98,6 +104,14 @@ class _Prepared:
             how["retry_failed"] = new_id()  # a nonce: a resent submit does not queue the row twice
         how |= self.when
         return how
+
+
+def _goes_on(queue: str, invocation: str) -> str:
+    """What to tell who presses Ctrl-C in a wait, and holds no id."""
+    return (
+        f"The wait ended, the call may go on: dls.SyncQueue({queue!r}).result({invocation!r}) waits again, "
+        f".cancel({invocation!r}) ends it."
+    )
 
 
 def submit(udf: UDF[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:

@@ -216,7 +216,8 @@ class Worker:
             )
         self._work = None
         if ending.outcome != "succeeded":
-            log.info("invocation %s: %s (%s)", work.id, ending.outcome, (ending.error or {}).get("type"))
+            kind = (ending.error or {}).get("type")
+            log.info("invocation %s: %s (%s) in attempt %d", work.id, ending.outcome, kind, work.attempt)
         source.end(work, ending)
 
     def _open(self) -> Source:

@@ -116,6 +116,28 @@ def error_of(q: SyncQueue, inv: str, ended: str = "failed") -> dict[str, Any]:
 # -- what it is told
 
 
+def test_ctrl_c_in_a_wait_says_under_which_id_the_call_goes_on(tmp_path: Path) -> None:
+    code = (
+        "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "import dreamlake.lakeshore as dls\n"
+        "dls.udf(len, queue='idle')('four')"
+    )
+    plane = Dispatch(tmp_path / "dispatch.sqlite")
+    env = {**os.environ, "LAKESHORE_HOME": str(tmp_path), "PYTHONPATH": str(ROOT)}
+    env.pop("LAKESHORE_URL", None)
+    with subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True, env=env) as waiting:
+        deadline = time.monotonic() + 30
+        while not plane.count("idle"):
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        waiting.send_signal(signal.SIGINT)
+        said = waiting.communicate()[1]
+    taken = plane.claim("idle", "a worker")
+    plane.close()
+    assert taken is not None
+    assert f"KeyboardInterrupt\nThe wait ended, the call may go on: dls.SyncQueue('idle').result('{taken.id}')" in said
+
+
 @pytest.mark.inventory("P-336", "P-344", "P-343")
 def test_flags_win_and_the_environment_fills_the_gaps(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     defaults = read_settings([])

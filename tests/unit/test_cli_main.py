@@ -74,6 +74,14 @@ def test_an_unknown_command_says_what_was_meant_and_shows_the_help_of_its_group(
     assert "Usage: lakeshore jobs" in said.err
 
 
+@pytest.mark.parametrize(
+    ("verb", "meant"), [("kill", "'jobs kill'"), ("list", "'jobs list' or 'schedule list'"), ("login", "'auth login'")]
+)
+def test_a_verb_without_its_group_says_where_it_is(verb: str, meant: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([verb]) == ExitCode.USAGE
+    assert capsys.readouterr().err.startswith(f"error: unknown command '{verb}' (did you mean {meant}?)\n")
+
+
 @pytest.mark.inventory("C-014", "C-659")
 @pytest.mark.parametrize(
     "arguments",

@@ -207,7 +207,7 @@ class Records:
         plaintext = "dlk_" + base64.urlsafe_b64encode(secrets.token_bytes(32)).rstrip(b"=").decode()
         async with self._lock:
             if any(token.ns == ns and token.name == name for token in self._tokens.values()):
-                raise Taken(f"namespace {ns!r} has a token named {name!r} already")
+                raise Taken(f"namespace {ns!r} has a token named {name!r} already: name this one otherwise")
             row = TokenRow(
                 id=self._ids.new(),
                 ns=ns,
