@@ -6,6 +6,8 @@
     overlap   skip  an instant is left out while the run before it has not ended; the default
               allow
 
+A clock that is put back by more than a minute does not silence a schedule: it goes on from the clock's new time.
+
 A run is an ordinary submit under the key `schedule:<name>:<instant>`. It is noted after it is on disk, so a crash in
 between submits the same key again, which gives the same invocation: no instant is lost, none runs twice.
 """
@@ -19,6 +21,8 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import replace
+
+import trio
 
 from ..plane import rows
 from ..plane.contract import PlaneError
@@ -61,16 +65,25 @@ class Scheduler:
         self._ids = Ulids(lambda: int(clock() * 1000), os.urandom)
         self._trouble: dict[tuple[str, str], tuple[str, float]] = {}
         """Why a schedule's last run could not be submitted, and when to try again."""
+        self._dues: dict[tuple[str, str], tuple[ScheduleRow, float | None]] = {}
+        """The next instant of each schedule, as long as its row is this one: thousands are looked at for each run."""
 
     def changed(self) -> None:
         """Schedules were added, changed or dropped."""
-        known = {(row.ns, row.name) for row in self._records.schedules.all()}
-        self._trouble = {key: found for key, found in self._trouble.items() if key in known}
-        self._alarm.set(min(map(self._wakes_at, self._records.schedules.all()), default=None))
+        every = self._records.schedules.all()
+        if self._trouble or len(self._dues) > len(every):
+            known = {(row.ns, row.name) for row in every}
+            self._trouble = {key: found for key, found in self._trouble.items() if key in known}
+            self._dues = {key: found for key, found in self._dues.items() if key in known}
+        self._alarm.set(min(map(self._wakes_at, every), default=None))
 
     def next_of(self, row: ScheduleRow) -> float | None:
         """The next instant of a schedule; None while it is paused, or when none comes any more."""
-        return None if row.paused else _next(_rule(row), row.since)
+        known = self._dues.get((row.ns, row.name))
+        if known is None or known[0] is not row:
+            known = row, None if row.paused else _rule(row).next_after(row.since)
+            self._dues[row.ns, row.name] = known
+        return known[1]
 
     def trouble_of(self, row: ScheduleRow) -> str | None:
         """Why its last run could not be submitted."""
@@ -80,10 +93,24 @@ class Scheduler:
         """Until cancelled."""
         while True:
             self.changed()
-            await self._alarm.due()
+            with trio.move_on_after(LATE_S):
+                await self._alarm.due()
+            await self._mind_the_clock()
             for row in self._records.schedules.all():
                 if self._wakes_at(row) <= self._clock():
                     await self._fire(row)
+
+    async def _mind_the_clock(self) -> None:
+        """What was dealt with lies ahead: the clock was wrong then. What comes again has its key, and runs once."""
+        for row in self._records.schedules.all():
+            if row.since - self._clock() > LATE_S:
+                log.warning(
+                    "the clock was put back: schedule %s goes on from now, not from %s", row.name, iso(row.since)
+                )
+                try:
+                    await self._records.schedules.update(row, since=self._clock())
+                except PlaneError as error:
+                    log.warning("schedule %s: %s", row.name, error)
 
     def _wakes_at(self, row: ScheduleRow) -> float:
         try:
@@ -146,8 +173,3 @@ def _rule(row: ScheduleRow) -> Recurrence:
 @functools.lru_cache(maxsize=4096)
 def _known_rule(every: float | None, anchor: float, cron: str | None, tz: str | None) -> Recurrence:
     return recurrence(every=every, anchor=anchor, cron=cron, tz=tz)
-
-
-@functools.lru_cache(maxsize=4096)
-def _next(rule: Recurrence, since: float) -> float | None:
-    return rule.next_after(since)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Awaitable, Callable
 from datetime import datetime
 from pathlib import Path
@@ -260,5 +261,59 @@ def test_the_task_runs_what_is_due_and_hears_of_news(tmp_path: Path) -> None:
             server.scheduler.changed()
             assert server.scheduler.next_of(server.row()) is None
             nursery.cancel_scope.cancel()
+
+    serve(tmp_path, check)
+
+
+def test_a_clock_that_is_put_back_silences_no_schedule(tmp_path: Path) -> None:
+    async def check(server: Server) -> None:
+        await server.add()
+        assert await server.at(365 * 86400.0) == [365 * 86400.0]  # a clock that is a year ahead
+        assert await server.at(90.0) == []
+        await server.scheduler._mind_the_clock()
+        assert server.scheduler.next_of(server.row()) == START + 120
+        assert await server.at(120.0) == [120.0]
+
+    serve(tmp_path, check)
+
+
+def test_a_clock_that_is_put_back_a_little_runs_no_instant_twice(tmp_path: Path) -> None:
+    async def check(server: Server) -> None:
+        await server.add(every=200.0)
+        assert await server.at(200.0) == [200.0]
+        server.now = START + 130.0
+        await server.scheduler._mind_the_clock()
+        assert server.scheduler.next_of(server.row()) == START + 200
+        assert await server.at(205.0) == []
+        assert await server.at(400.0) == [400.0]
+
+    serve(tmp_path, check)
+
+
+def test_thousands_of_schedules_cost_a_look_at_them_little(tmp_path: Path) -> None:
+    async def check(server: Server) -> None:
+        for k in range(5000):
+            row = ScheduleRow(
+                ns="default",
+                name=f"s{k}",
+                queue="q",
+                every=None,
+                cron=f"{k % 60} {k % 24} * * *",
+                tz=None,
+                catch_up="last",
+                overlap="skip",
+                envelope=CALL.to_bytes(),
+                created_at=START + k,
+                since=START + k,
+            )
+            server.records.schedules._rows[row.ns, row.name] = row  # without its commit
+        began = time.thread_time()
+        server.scheduler.changed()
+        first = time.thread_time() - began
+        began = time.thread_time()
+        for _ in range(10):
+            server.scheduler.changed()
+        again = (time.thread_time() - began) / 10
+        assert again < first / 10, "what is known is not worked out again"
 
     serve(tmp_path, check)
