@@ -132,6 +132,8 @@ class FifoBells:
         self._idle: list[_FifoBell] = []
         self._ropes: dict[str, int] = {}
         """Write ends of the bells that were rung before."""
+        self._ringing = threading.RLock()
+        """A rope is let go by nobody while somebody pulls it: its descriptor may be another file's at once."""
         self._lock = threading.Lock()
         self._count = itertools.count()
 
@@ -144,17 +146,20 @@ class FifoBells:
         return _FifoBell(self, names, next(self._count))
 
     def ring(self, *names: str) -> None:
-        for file in self._hung(names):
-            if self._is_silent(file):
-                self._strike(file)
+        with self._ringing:
+            for file in self._hung(names):
+                if self._is_silent(file):
+                    self._strike(file)
 
     def ring_one(self, *names: str) -> None:
-        for file in self._hung(names):
-            if self._is_silent(file) and self._strike(file):
-                return
+        with self._ringing:
+            for file in self._hung(names):
+                if self._is_silent(file) and self._strike(file):
+                    return
 
     def awaited(self, *names: str) -> bool:
-        return any(self._is_silent(file) for file in self._hung(names))
+        with self._ringing:
+            return any(self._is_silent(file) for file in self._hung(names))
 
     def _hung(self, names: Iterable[str]) -> list[str]:
         hung = os.listdir(self.directory)
@@ -180,7 +185,8 @@ class FifoBells:
             idle, self._idle = self._idle, []
         for bell in idle:
             bell.take_down()
-        self._let_go(set(self._ropes))
+        with self._ringing:
+            self._let_go(set(self._ropes))
 
     def _rope(self, file: str) -> int | None:
         rope = self._ropes.get(file)

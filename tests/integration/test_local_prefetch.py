@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 import sys
@@ -426,3 +427,36 @@ def test_jobs_taken_one_by_one_start_no_thread(plane: Dispatch) -> None:
     run(source, source.next(0.0))
     assert threading.active_count() == before
     source.close()
+
+
+def test_whoever_rings_writes_into_no_file_that_was_opened_in_a_bells_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bells, listeners = FifoBells(tmp_path / "bells"), FifoBells(tmp_path / "bells")
+    bell = listeners.listen("news")
+    bell.__enter__()
+    bells.awaited("news")
+    monkeypatch.setattr("lakeshore.plane.bells.MOST_ROPES", 0)  # what hangs no more is let go at each ring
+    opened: list[int] = []
+    rope_of, asked = bells._rope, itertools.count()
+
+    def rope(file: str) -> int | None:
+        """Before the ring the bell is taken down, another thread lets go of its rope, and files are opened."""
+        found = rope_of(file)
+        if next(asked) == 1:
+            bell.__exit__()
+            listeners.close()
+            other = threading.Thread(target=bells.ring, args=("other",))
+            other.start()
+            other.join(0.2)
+            opened.extend(os.open(tmp_path / f"file-{n}", os.O_RDWR | os.O_CREAT) for n in range(8))
+        return found
+
+    with monkeypatch.context() as patched:
+        patched.setattr(bells, "_rope", rope)
+        bells.ring("news")
+    assert len(opened) == 8
+    for file in opened:
+        os.close(file)
+    assert {path.read_bytes() for path in tmp_path.glob("file-*")} == {b""}, "a ring was written into a file"
+    bells.close()
