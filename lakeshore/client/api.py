@@ -18,6 +18,7 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from lakeshore.net.backoff import full_jitter
+from lakeshore.net.bearer import bearer
 from lakeshore.net.blocking import BlockingConnection
 from lakeshore.net.errors import NetError, ProtocolViolation
 from lakeshore.net.target import parse_target
@@ -43,10 +44,12 @@ class ApiClient:
         connect_timeout: float = 10.0,
     ) -> None:
         self._connection = BlockingConnection(parse_target(url), connect_timeout=connect_timeout)
+        if not (namespace.isascii() and namespace.isprintable()):
+            raise ValueError(f"{namespace!r} is no namespace")
         self._timeout = timeout
         self._headers = [("accept", "application/json"), ("x-ls-namespace", namespace)]
         if token:
-            self._headers.append(("authorization", f"Bearer {token}"))
+            self._headers.append(("authorization", bearer(token)))
         self.namespace = namespace
         self.has_token = bool(token)
 

@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 import msgpack
 
 from lakeshore import wire
+from lakeshore.net.bearer import bearer
 from lakeshore.net.errors import NetError, ProtocolViolation
 from lakeshore.wire.messages import INLINE_THRESHOLD_BYTES, MAX_PAYLOAD_BYTES
 
@@ -45,7 +46,7 @@ def headers(token: str | None, namespace: str) -> list[tuple[str, str]]:
     """What every request carries."""
     found = [("Content-Type", CONTENT_TYPE), ("Accept", CONTENT_TYPE), ("X-LS-Namespace", namespace)]
     if token:
-        found.append(("Authorization", f"Bearer {token}"))
+        found.append(("Authorization", bearer(token)))
     return found
 
 

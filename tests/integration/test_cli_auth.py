@@ -588,3 +588,30 @@ def test_every_documented_line_is_accepted_as_it_is_written(
     code, out, err = run(*line.format(**blanks, empty=empty).split())
     assert code == 0, err
     assert out
+
+
+@pytest.mark.parametrize("variable", ["LAKESHORE_CLIENT_TOKEN", "LAKESHORE_ADMIN_TOKEN"])
+@pytest.mark.parametrize(
+    "token", ["dlk_secret\nmore", "dlk_secret more", "dlk_secret\x1b[2J", "dlk_secret\x00", "dlk_sécret"]
+)
+def test_what_cannot_be_a_token_is_refused_before_it_is_sent_and_not_shown(
+    variable: str, token: str, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if "\x00" in token:  # no variable can hold it
+        monkeypatch.setattr(sys, "stdin", io.StringIO(token))
+        code, out, err = run("auth", "login", "--server", "http://127.0.0.1:9", "--token", "-")
+    else:
+        monkeypatch.setenv("LAKESHORE_URL", "http://127.0.0.1:9")
+        monkeypatch.setenv(variable, token)
+        code, out, err = run(*("jobs list" if "CLIENT" in variable else "admin namespace list").split())
+    assert (code, out) == (2, "")
+    assert "the token has characters that no token has" in err
+    assert "cret" not in err
+
+
+def test_what_cannot_be_a_namespace_is_refused_before_it_is_sent(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LAKESHORE_URL", "http://127.0.0.1:9")
+    monkeypatch.setenv("LAKESHORE_NAMESPACE", "one\nX-Forged: 1")
+    code, _out, err = run("jobs", "list")
+    assert code == 2
+    assert "is no namespace" in err
