@@ -1,6 +1,6 @@
 """Producers and workers of one local plane under load, killed with -9 and frozen at random: as the soak of a server.
 
-LOCAL_SOAK_S is how long (3 s), SOAK_SEED which instants and which calls; both are printed.
+LOCAL_SOAK_S is how long (1 s, and until each was killed once), SOAK_SEED which instants and which calls; both are printed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from final_state import StateDirectory
 from history import History
 from soak_cast import LocalCast
 
-SOAK_S = float(os.environ.get("LOCAL_SOAK_S", "3"))
+SOAK_S = float(os.environ.get("LOCAL_SOAK_S", "1"))
 SEED = int(os.environ.get("SOAK_SEED", "0")) or random.SystemRandom().randrange(1, 2**32)
 QUIET_S = 60.0 + SOAK_S
 
