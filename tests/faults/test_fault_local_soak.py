@@ -1,6 +1,6 @@
 """Producers and workers of one local plane under load, killed with -9 and frozen at random: as the soak of a server.
 
-LOCAL_SOAK_S is how long (1 s, and until each was killed once), SOAK_SEED which instants and which calls; both are printed.
+LOCAL_SOAK_S is how long at least (1 s), SOAK_SEED which instants and which calls; both are printed.
 """
 
 from __future__ import annotations
