@@ -82,8 +82,11 @@ class Dispatch:
         """Put one invocation on a queue, durably; the id that holds it (an earlier one when `key` was used before).
 
         `run_config` may carry `max_attempts` and `timeout_s`. Nobody gets it for `delay` seconds, or before the instant
-        `due` (epoch seconds). Raises DispatchError: the id is taken, or the queue is not active.
+        `due` (epoch seconds). Raises DispatchError: the id is taken, the queue is not active, over 100 MiB.
         """
+        refused = outcomes.too_large(len(envelope), "the call's arguments")
+        if refused is not None:
+            raise refused
         args = self._state().keep(id, "args", envelope)
         item = submission(self.ns, queue, id, args, key, priority, parent, run_config, retry_failed, delay, due)
         done = self._write(lambda tx: submits.submit(tx, item, time.time()))

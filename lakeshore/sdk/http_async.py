@@ -57,7 +57,7 @@ class AsyncHttp:
         due: float | None = None,
     ) -> str:
         """As `HttpDispatch.submit`."""
-        refused = http_wire.too_large(len(envelope), "the call's arguments")
+        refused = outcomes.too_large(len(envelope), "the call's arguments")
         if refused is not None:
             raise refused
         if http_wire.travels_beside(len(envelope)):

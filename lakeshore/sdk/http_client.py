@@ -18,7 +18,7 @@ from lakeshore.net.response import Response
 from lakeshore.net.target import parse_target
 from lakeshore.wire.messages import MAX_PAYLOAD_BYTES
 
-from . import http_wire
+from . import http_wire, outcomes
 from .claimed import Claimed
 from .errors import DispatchError
 from .session import Entry
@@ -111,7 +111,7 @@ class HttpClient:
 
     def payload(self, kind: str, data: bytes, inv_id: str, what: str) -> dict[str, Any]:
         """`{args_blob: data}`, or `{args_ref: …}` once the bytes are in the blob store."""
-        refused = http_wire.too_large(len(data), what)
+        refused = outcomes.too_large(len(data), what)
         if refused is not None:
             raise refused
         if not http_wire.travels_beside(len(data)):

@@ -14,7 +14,7 @@ import msgpack
 from lakeshore import wire
 from lakeshore.net.bearer import bearer
 from lakeshore.net.errors import NetError, ProtocolViolation
-from lakeshore.wire.messages import INLINE_THRESHOLD_BYTES, MAX_PAYLOAD_BYTES
+from lakeshore.wire.messages import INLINE_THRESHOLD_BYTES
 
 from . import outcomes
 from .errors import DispatchError
@@ -83,16 +83,6 @@ def is_passing(error: DispatchError) -> bool:
     if isinstance(error, Refusal):
         return error.status in (429, 503, 507)
     return isinstance(error.__cause__, NetError) and not isinstance(error.__cause__, ProtocolViolation)
-
-
-def too_large(size: int, what: str) -> DispatchError | None:
-    """The error for a payload that no plane takes, before a byte is sent (K-20)."""
-    if size <= MAX_PAYLOAD_BYTES:
-        return None
-    return DispatchError(
-        f"{what} is {size / 2**20:.1f} MiB, the limit is {MAX_PAYLOAD_BYTES // 2**20} MiB; "
-        "pass a key or a path to the data instead of the data itself"
-    )
 
 
 def travels_beside(size: int) -> bool:

@@ -92,10 +92,22 @@ class LocalSource(PlaneSource):
     def end(self, work: Work, ending: Ending) -> None:
         self._job_s = time.monotonic() - self._began_at
         with self._turn:
+            self._unsaid.append(self._report(work, ending))
+
+    def _report(self, work: Work, ending: Ending) -> Report:
+        """A large result is in its file then. While there is no room for it, the worker waits; the body has run."""
+        while True:
             try:
-                self._unsaid.append(self.plane.report_of(work, self._worker, ending, retries=self._retries))
+                report: Report = self.plane.report_of(work, self._worker, ending, retries=self._retries)
             except DispatchError as exc:
-                log.warning("the ending of %s was not taken: %s", work.id, exc)
+                passing = isinstance(exc.__cause__, PlaneFailed)
+                if passing and not self._draining:
+                    self._wait_for_room(exc)
+                    continue
+                error = {"type": "DispatchError", "message": f"the result could not be kept: {exc}"}
+                ending = Ending(outcome="failed", error=error, retry=passing)
+            else:
+                return report
 
     def close(self) -> None:
         """Settle what has ended, give back what has not begun."""
@@ -213,5 +225,5 @@ class LocalSource(PlaneSource):
             self._ready.clear()
 
     def _wait_for_room(self, why: DispatchError) -> None:
-        log.warning("%d endings wait (%s …): %s", len(self._unsaid), self._unsaid[0].id if self._unsaid else "", why)
+        log.warning("what has ended waits: %s", why)
         time.sleep(next(self._waits))

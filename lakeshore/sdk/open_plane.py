@@ -144,7 +144,8 @@ class OpenPlane:
         try:
             return self.plane.blobs.keep(inv_id, kind, data)
         except OSError as exc:
-            raise DispatchError(str(failure_of(exc))) from exc
+            failed = failure_of(exc)
+            raise DispatchError(str(failed)) from failed
         except PlaneError as exc:
             raise DispatchError(str(exc)) from exc
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from lakeshore.wire.errors import RemoteFailure
+from lakeshore.wire.messages import MAX_PAYLOAD_BYTES
 
 from .errors import DispatchError, InvocationFailed, Timeout
 
@@ -66,3 +67,13 @@ def as_error(error: object) -> dict[str, Any]:
     if isinstance(error, BaseException):
         return {"type": type(error).__name__, "message": str(error)}
     return {"type": "Error", "message": str(error)}
+
+
+def too_large(size: int, what: str) -> DispatchError | None:
+    """The error for a payload that no plane takes, before a byte is sent or stored (K-20)."""
+    if size <= MAX_PAYLOAD_BYTES:
+        return None
+    return DispatchError(
+        f"{what} is {size / 2**20:.1f} MiB, the limit is {MAX_PAYLOAD_BYTES // 2**20} MiB; "
+        "pass a key or a path to the data instead of the data itself"
+    )

@@ -117,3 +117,57 @@ def test_a_bell_that_stays_up_tells_what_rang_before_its_next_listener_only_by_t
     assert len(list((tmp_path / "bells").iterdir())) == KEPT
     bells.close()
     assert list((tmp_path / "bells").iterdir()) == []
+
+
+@pytest.mark.inventory("K-8", "K-32")
+def test_a_large_result_waits_while_the_disk_has_no_room_for_it(
+    plane: Dispatch, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    submitted(plane, "a", "b")
+    source = source_of(plane)
+    work = source.next(0.0)
+    assert work is not None
+    blobs = plane._state().plane.blobs
+    keep, refused = blobs.keep, iter(range(2))
+
+    def little_room(inv_id: str, kind: str, data: bytes) -> object:
+        if next(refused, None) is not None:
+            raise OSError(28, "No space left on device")
+        return keep(inv_id, kind, data)
+
+    monkeypatch.setattr(blobs, "keep", little_room)
+    source.end(work, Ending(outcome="succeeded", result=b"r" * 100_000))
+    source.close()
+    assert plane.result("a", timeout=0) == b"r" * 100_000
+    assert caplog.text.count("no space left") == 2
+
+
+def test_a_result_that_cannot_be_kept_when_its_worker_leaves_is_that_jobs_failure_and_may_run_again(
+    plane: Dispatch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    submitted(plane, "a")
+    source = source_of(plane)
+    work = source.next(0.0)
+    assert work is not None
+
+    def no_room(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(plane._state().plane.blobs, "keep", no_room)
+    source.drain()
+    source.end(work, Ending(outcome="succeeded", result=b"r" * 100_000))
+    source.close()
+    assert state_of(plane, "a") == "queued"
+    row = plane.get("a")
+    assert row is not None
+    assert "no space left" in str(row["error"])
+
+
+@pytest.mark.inventory("K-20")
+@pytest.mark.parametrize("where", ["file", "memory"])
+def test_what_is_too_large_to_travel_is_refused_before_it_is_stored(where: str, tmp_path: Path) -> None:
+    plane = Dispatch(":memory:" if where == "memory" else tmp_path / "plane.sqlite")
+    with pytest.raises(DispatchError, match=r"101\.0 MiB, the limit is 100 MiB; pass a key or a path"):
+        plane.submit("q", b"x" * (101 * 2**20), id="a")
+    assert plane.get("a") is None
+    plane.close()
