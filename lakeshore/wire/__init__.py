@@ -4,6 +4,8 @@
     envelope.py  one remote invocation                                   frames.py   the frames of a stream
     messages.py  the bodies of every route: THE statement of the protocol
     names.py     slugs, labels, queue names, ids, ULIDs                  states.py   every state machine, as data
+    signing.py   how a daemon signs a request                      verification.py   whether it is let in
+    daemon_keys.py   the life of a daemon's key: rotation, overlap, revocation
     errors.py    the tree of what can be wrong                     values.py   the decorator of such bodies
 
 The names below are resolved when they are first used: `lakeshore.wire.names` and its like load no msgpack.
