@@ -361,8 +361,9 @@ class PollRequest:
 
     `queue` may end in `*` (a prefix). `timeout_s` in seconds, at most `POLL_TIMEOUT_S`. `capacity` is how many runs may
     come back, 0 (control only) to `MAX_PREFETCH`. `kind` and `temperature` order the claim where the queue's row names
-    no order (K-3). `ended` is sent by who speaks for a worker that is dead: what had begun is lost by that (K-12).
-    Without `session` this is a foreign peer's poll: no list, no acks, one claim.
+    no order (K-3). `seen` is the newest `n` whose answer was read: commands of a later one were not, and may be sent
+    again. `draining` with nothing in `held` is the goodbye. `ended` is sent by who speaks for a worker that is dead:
+    what had begun is lost by that (K-12). Without `session` this is a foreign peer's poll: no list, no acks, one claim.
     """
 
     worker_id: str
@@ -381,6 +382,7 @@ class PollRequest:
     labels: dict[str, str] = field(default_factory=dict)
     draining: bool = False
     ended: ProcessEnd | None = None
+    seen: int | None = None
 
 
 @value
