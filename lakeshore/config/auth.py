@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 
 from .errors import ConfigError
 from .paths import auth_file
+from .private_files import write_private
 
 _PORTS = {"http": 80, "https": 443}
 
@@ -90,21 +91,8 @@ def write_saved_login(
     saved = SavedLogin(path=path, server=server, namespace=namespace, token=token)
     content = {"server": server, "namespace": namespace, **({"token": token} if token else {})}
     text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=10_000)
-    target = Path(os.path.realpath(path))  # whoever keeps their files elsewhere and links to them goes on to
-    partial = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
-        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        partial.unlink(missing_ok=True)
-        fd = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        try:
-            with open(fd, "w", encoding="utf-8") as file:
-                file.write(text)
-                file.flush()
-                os.fsync(fd)
-            partial.replace(target)
-        except BaseException:
-            partial.unlink(missing_ok=True)
-            raise
+        write_private(path, text, beside=f".{Path(os.path.realpath(path)).name}.{os.getpid()}.part")
     except OSError as error:
         raise ConfigError(
             f"cannot write {path}: {error.strerror or error}; XDG_CONFIG_HOME names another place"
