@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-_HOURS = {"s": 1 / 3600, "m": 1 / 60, "h": 1.0, "d": 24.0, "w": 168.0}
+from ..config.lengths import UNITS_S, seconds_of
 
 
 def _in_words(numbers: Any) -> str:
@@ -62,7 +62,7 @@ class Age(click.FloatRange):
         found = re.fullmatch(r"(\d+(?:\.\d+)?)([smhdw]?)", str(value).strip())
         if found is None:
             self.fail(f"{value} is no length of time: write 30m, 12h, 7d or a number of hours", param, ctx)
-        return float(found[1]) * _HOURS[found[2] or "h"]
+        return float(found[1]) * UNITS_S[found[2] or "h"] / 3600
 
 
 class Length(click.FloatRange):
@@ -73,10 +73,10 @@ class Length(click.FloatRange):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         if isinstance(value, float):
             return value
-        text = str(value).strip()
-        if not re.fullmatch(r"(?:\d+(?:\.\d+)?[smhdw])+", text):
+        seconds = seconds_of(str(value))
+        if seconds is None:
             self.fail(f"{value} is no length of time: write 90s, 5m, 1h30m or 1d", param, ctx)
-        return sum(float(n) * _HOURS[unit] * 3600 for n, unit in re.findall(r"(\d+(?:\.\d+)?)([smhdw])", text))
+        return seconds
 
     @staticmethod
     def text(seconds: float) -> str:
