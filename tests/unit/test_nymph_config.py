@@ -59,13 +59,13 @@ def warnings_of(text: str) -> list[str]:
     ("section", "key", "default"),
     [
         pytest.param("server", "url", "http://localhost:8080", marks=pytest.mark.inventory("N-030", "C-792")),
-        pytest.param("server", "token_file", None, marks=pytest.mark.inventory("N-031")),
-        pytest.param("server", "tls_verify", True, marks=pytest.mark.inventory("N-032", "C-794")),
-        pytest.param("server", "namespace", "default", marks=pytest.mark.inventory("N-033", "C-795")),
+        ("server", "token_file", None),
+        pytest.param("server", "tls_verify", True, marks=pytest.mark.inventory("C-794")),
+        pytest.param("server", "namespace", "default", marks=pytest.mark.inventory("C-795")),
         pytest.param("daemon", "machine_id", "auto", marks=pytest.mark.inventory("N-035", "C-796")),
-        pytest.param("daemon", "label", "", marks=pytest.mark.inventory("N-036", "C-797")),
-        pytest.param("daemon", "tags", (), marks=pytest.mark.inventory("N-037", "C-798")),
-        pytest.param("daemon", "lanes", (), marks=pytest.mark.inventory("N-038", "C-799")),
+        ("daemon", "label", ""),
+        pytest.param("daemon", "tags", (), marks=pytest.mark.inventory("C-798")),
+        pytest.param("daemon", "lanes", (), marks=pytest.mark.inventory("N-038")),
         pytest.param("runtime", "workdir", "/var/lib/dreamlake/udf", marks=pytest.mark.inventory("N-040", "C-800")),
         pytest.param("runtime", "max_invocations", 100, marks=pytest.mark.inventory("N-041", "C-801")),
         pytest.param("runtime", "runners", ("process",), marks=pytest.mark.inventory("N-042", "C-802")),
@@ -85,7 +85,7 @@ def warnings_of(text: str) -> list[str]:
         pytest.param("introspect", "enabled", False, marks=pytest.mark.inventory("N-057", "C-810")),
         pytest.param("introspect", "bind", "127.0.0.1", marks=pytest.mark.inventory("N-058", "C-810")),
         pytest.param("introspect", "port", 9876, marks=pytest.mark.inventory("N-059", "C-810")),
-        pytest.param("identity", "enabled", False, marks=pytest.mark.inventory("N-060")),
+        ("identity", "enabled", False),
         pytest.param("identity", "key_file", "/etc/dreamlake/daemon.key", marks=pytest.mark.inventory("N-061")),
         pytest.param("identity", "enroll_token", None, marks=pytest.mark.inventory("N-062")),
         pytest.param("identity", "enroll_token_file", None, marks=pytest.mark.inventory("N-063")),
@@ -155,7 +155,7 @@ def test_there_is_no_default_image_and_no_section_of_a_runner() -> None:
     assert warnings_of('[runtime.runner]\nkind = "x"\n')[0].startswith("[runtime] has no key 'runner'")
 
 
-@pytest.mark.inventory("N-381", "N-039", "C-1455")
+@pytest.mark.inventory("N-381", "C-1455")
 def test_queues_are_lanes() -> None:
     for key in ("queues", "lanes"):
         assert read(f'[daemon]\n{key} = ["a", "train*"]\n').daemon.lanes == ("a", "train*")
