@@ -31,6 +31,8 @@ def clock_jumped(it: State, event: events.ClockJumped, now: float) -> None:
         it.backoff.reset()
         if it.hello_at is not None:
             it.hello_at = now
+        if it.drain is not None:
+            it.drain.slept(event.slept_s)
 
 
 def settle(it: State, now: float) -> None:

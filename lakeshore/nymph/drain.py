@@ -41,6 +41,12 @@ class Drain:
         """Fire the second token."""
         self.stop_at = min(self.stop_at, now)
 
+    def slept(self, seconds: float) -> None:
+        """The host was asleep: nobody had that time."""
+        self.stop_at += seconds
+        if self.ended_at is not None:
+            self.ended_at += seconds
+
     def must_stop(self, now: float) -> bool:
         """Whether the second token is to fire now."""
         return not self.stopped and now >= self.stop_at

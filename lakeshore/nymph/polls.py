@@ -6,6 +6,7 @@ the number of the last poll whose answer was read: commands of a later one were 
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -52,6 +53,7 @@ class Polls:
         self.n = 0
         self.seen = 0
         self.flight: Flight | None = None
+        self._given_up: deque[int] = deque(maxlen=64)
         self.not_before = 0.0
         self.last_sent_at: float | None = None
         self.capabilities: Mapping[str, Any] | None = None
@@ -111,19 +113,22 @@ class Polls:
 
     def land(self, n: int, event: str) -> Flight | None:
         """The poll in flight has come back; None for one that was given up. Raises IllegalTransition for any other."""
-        if n > self.n or n < 1:
-            raise IllegalTransition(
-                "poll", str(n), "nowhere", "anything", event=event, history=[f"the last is {self.n}"]
-            )
         flight = self.flight
-        if flight is None or flight.n != n:
+        if flight is not None and flight.n == n:
+            self.flight = None
+            return flight
+        if n in self._given_up:
+            self._given_up.remove(n)
             return None
-        self.flight = None
-        return flight
+        out = f"poll {flight.n} is out" if flight else "no poll is out"
+        story = [f"{self.seen} was the last whose answer was read", out]
+        raise IllegalTransition("poll", str(n), "nowhere", "anything", event=event, history=story)
 
     def give_up(self) -> Flight | None:
         """Read the answer of the poll in flight never."""
         flight, self.flight = self.flight, None
+        if flight is not None:
+            self._given_up.append(flight.n)
         return flight
 
     def read(self, flight: Flight) -> None:

@@ -32,8 +32,9 @@ def job_output(it: State, event: events.JobOutput, _now: float) -> None:
 
 def job_ended(it: State, event: events.JobEnded, now: float) -> None:
     job = it.held.known(event.invocation_id, event.claim, "JobEnded")
-    succeeded = event.ending.get("state") == "succeeded"
-    vanishes = job.state == "lost" or (job.state == "lapsing" and not succeeded)
+    # What we ended for want of a lease is a loss, unless it had succeeded or was to end anyway: the claim is the fence.
+    ended_by_us = job.state == "lapsing" and event.ending.get("state") != "succeeded" and job.stop_why is None
+    vanishes = job.state == "lost" or ended_by_us
     it.held.move(job, "vanish" if vanishes else "finish", now)
     it.idle.stop()
     if vanishes:

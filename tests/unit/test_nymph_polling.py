@@ -1,0 +1,302 @@
+"""Polls: one in flight, its number, what it lists, when the next one leaves, and what of an answer is read."""
+
+from __future__ import annotations
+
+import pytest
+from nymph_world import EPOCH, World, command, exec_, run
+
+from lakeshore.nymph import events
+from lakeshore.nymph.core import Core
+from lakeshore.nymph.instructions import GiveUpPoll, Poll, RunExec, RunSetup, SendAcks, StartJob, StopJob
+from lakeshore.wire.messages import PollRequest
+
+
+@pytest.mark.inventory("N-107", "N-108", "N-109")
+def test_an_idle_poll_names_its_queue_waits_as_configured_and_has_no_cursor() -> None:
+    world = World(queue="gpu-*", wait_max_s=7.5).up()
+    said = world.poll
+    assert (said["queue"], said["timeout_s"], said["cursor"]) == ("gpu-*", 7.5, None)
+    assert "updated_capabilities" not in said and "draining" not in said
+    assert World().up().poll["timeout_s"] == 20.0
+    assert World().up().poll["queue"] == "default"
+    assert world.one(Poll).patience_s > 7.5, "the request takes longer than the server holds it"
+
+
+def test_a_poll_says_nothing_that_the_wire_does_not_know() -> None:
+    world = World(max_invocations=1).up(run("a"))
+    world.ended("a")
+    assert set(world.poll) <= set(PollRequest.__slots__)
+
+
+@pytest.mark.inventory("K-8")
+def test_one_poll_is_in_flight_and_numbers_rise() -> None:
+    world = World().up()
+    assert world.poll["n"] == 1
+    world.tell(events.TimerFired())
+    assert not world.these(Poll)
+    world.answer(after=20.0)
+    assert world.poll["n"] == 2
+
+
+@pytest.mark.inventory("K-8")
+def test_the_answer_of_a_poll_that_was_given_up_is_never_read() -> None:
+    world = World().up()
+    world.tell(events.ClockJumped(slept_s=60.0, epoch=EPOCH + 200), after=1.0)
+    assert world.one(GiveUpPoll).n == 1
+    assert world.poll["n"] == 2
+    assert world.answer(run("a"), n=1) == []
+    world.answer(after=20.0)
+    assert world.poll["held"] == [], "so the claim goes back"
+
+
+@pytest.mark.inventory("K-12")
+def test_an_answer_that_comes_too_late_is_not_read() -> None:
+    world = World().up()
+    world.answer(run("a"), after=54.0)
+    assert not world.these(StartJob)
+    assert world.poll["held"] == []
+    assert world.poll["seen"] == 0
+    world.answer(run("b"), after=53.9)
+    assert world.one(StartJob).invocation_id == "b"
+
+
+def test_a_poll_tells_which_answer_was_read_last() -> None:
+    world = World().up()
+    world.answer(after=20.0)
+    assert world.poll["seen"] == 1
+    world.fail(after=20.0)
+    world.wait()
+    assert (world.poll["n"], world.poll["seen"]) == (3, 1)
+
+
+@pytest.mark.inventory("K-8")
+def test_after_superseded_the_number_jumps_above_what_the_server_has_seen() -> None:
+    world = World().up()
+    world.fail(status=409)
+    world.wait()
+    assert world.poll["n"] > 1 << 20
+
+
+@pytest.mark.inventory("N-110", "N-111")
+def test_every_job_in_flight_is_listed_with_its_state_and_start() -> None:
+    world = World().up(run("a"), run("b"))
+    assert world.poll["held"] == [["a", 1, True], ["b", 1, True]]
+    world.started("a")
+    world.answer(after=15.0)
+    started = EPOCH + 100.0
+    a, b = world.poll["invocations"]
+    expected = {"invocation_id": "a", "state": "running", "started_at": started, "exit_code": None, "stdout_tail": None}
+    assert a == expected
+    assert b["started_at"] is None
+
+
+@pytest.mark.inventory("N-377")
+def test_the_end_of_a_jobs_output_is_told_once_while_it_does_not_change() -> None:
+    world = World().up(run("a"))
+    world.started("a")
+    world.tell(events.JobOutput(invocation_id="a", claim=1, tail=b"x" * 9000 + b"end\xff"))
+    world.answer(after=15.0)
+    (status,) = world.poll["invocations"]
+    assert status["stdout_tail"].endswith("xend�") and len(status["stdout_tail"]) == 8192
+    world.answer(after=15.0)
+    assert world.poll["invocations"][0]["stdout_tail"] is None
+    world.fail(after=1.0)
+    world.tell(events.JobOutput(invocation_id="a", claim=1, tail=b"more"))
+    world.wait()
+    assert world.poll["invocations"][0]["stdout_tail"] == "more"
+    world.fail(after=1.0)
+    world.wait()
+    assert world.poll["invocations"][0]["stdout_tail"] == "more", "nobody has read it yet"
+
+
+@pytest.mark.inventory("N-393")
+def test_the_final_state_of_a_job_is_told_once_in_the_poll_after_its_ack() -> None:
+    world = World(max_invocations=1).up(run("a"))
+    world.ended("a", state="failed", exit_code=3)
+    world.answer(acks=[{"invocation_id": "a", "claim": 1, "result": "ok"}], after=1.0)
+    (status,) = world.poll["invocations"]
+    assert (status["invocation_id"], status["state"], status["exit_code"]) == ("a", "failed", 3)
+    world.answer(after=20.0)
+    assert world.poll["invocations"] == []
+
+
+# ---- slots
+
+
+@pytest.mark.inventory("N-115", "N-164")
+def test_runs_and_commands_share_the_slots() -> None:
+    world = World(max_invocations=3).up(exec_("e1"), run("a"))
+    assert world.one(RunExec).exec_id == "e1" and world.one(StartJob).invocation_id == "a"
+    assert world.poll["capacity"] == 1
+    world.answer(exec_("e2"), exec_("e3"))
+    assert [one.exec_id for one in world.these(RunExec)] == ["e2"]
+    world.ended("a")
+    assert [one.exec_id for one in world.these(RunExec)] == ["e3"]
+
+
+@pytest.mark.inventory("N-116", "K-11")
+def test_a_full_daemon_asks_for_no_work_and_polls_every_15_seconds_for_what_else_there_is() -> None:
+    world = World(max_invocations=1).up(run("a"))
+    assert not world.these(Poll)
+    for _ in range(3):
+        before = world.now
+        world.wait()
+        assert world.now == before + 15.0
+        assert (world.poll["capacity"], world.poll["timeout_s"]) == (0, 0.0)
+        assert world.poll["held"] == [["a", 1, True]]
+        world.answer()
+    world.wait()
+    world.answer(command("setup", script="true"), command("cancel", invocation_id="a", claim=1))
+    assert world.these(RunSetup) and world.these(StopJob)
+
+
+@pytest.mark.inventory("N-113", "N-114", "N-157")
+@pytest.mark.parametrize("what", ["run", "exec"])
+def test_whatever_ends_on_a_full_daemon_wakes_the_poll_loop_at_once(what: str) -> None:
+    world = World(max_invocations=1).up(run("x") if what == "run" else exec_("x"))
+    assert not world.these(Poll)
+    world.now += 0.010
+    world.ended("x") if what == "run" else world.exec_ended("x")
+    assert world.poll["capacity"] == 1
+
+
+@pytest.mark.inventory("K-28")
+def test_the_poll_that_asks_for_the_next_job_carries_the_ack_of_the_last() -> None:
+    world = World(max_invocations=1).up(run("a"))
+    world.ended("a")
+    assert not world.these(SendAcks), "one request does both"
+    assert [ack["invocation_id"] for ack in world.poll["acks"]] == ["a"]
+    assert world.poll["held"] == [["a", 1, True]]
+    world.answer(run("b"), acks=[{"invocation_id": "a", "claim": 1, "result": "ok"}])
+    assert world.one(StartJob).invocation_id == "b"
+
+
+@pytest.mark.inventory("N-041", "K-9")
+def test_no_bound_asks_for_as_much_as_an_answer_may_bring() -> None:
+    assert World(max_invocations=0).up(*(run(f"j{k}") for k in range(200))).poll["capacity"] == 32
+    assert World().up().poll["capacity"] == 32
+    assert World(max_invocations=5).up(run("a")).poll["capacity"] == 4
+
+
+@pytest.mark.inventory("K-8", "K-9")
+def test_a_run_without_a_slot_is_not_listed_so_that_it_goes_back() -> None:
+    world = World(max_invocations=1).up(run("a"), run("b"))
+    assert [one.invocation_id for one in world.these(StartJob)] == ["a"]
+    world.wait()
+    assert world.poll["held"] == [["a", 1, True]]
+    world.ended("a")
+    world.answer()
+    world.acked() if world.these(SendAcks) else None
+    assert not any(isinstance(one, StartJob) and one.invocation_id == "b" for one in world.all)
+
+
+# ---- what an answer brings
+
+
+@pytest.mark.inventory("N-117", "N-118", "N-119")
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"id": "1", "kind": "teleport", "body": {}},
+        {"id": "1", "kind": "run", "body": {"invocation_id": "a"}},
+        {"id": "1", "kind": "run", "body": [1, 2]},
+        {"id": "1", "kind": "exec", "body": {"exec_id": 7, "command": "true"}},
+        {"id": "1", "kind": "hibernate", "body": {"until_epoch_s": "soon"}},
+        {"id": "1", "kind": "setup", "body": None},
+        {"id": "1", "body": {}},
+        {"id": "1", "kind": ["run"], "body": {}},
+        "run",
+        None,
+    ],
+)
+def test_a_command_that_is_not_understood_is_logged_and_skipped(bad: object) -> None:
+    world = World().up()
+    world.answer(bad, run("fine"))  # type: ignore[arg-type]  # that is the point
+    assert "warning: skipping a command" in world.said
+    assert world.one(StartJob).invocation_id == "fine"
+    world.one(Poll)
+
+
+@pytest.mark.inventory("N-120", "N-379")
+def test_commands_are_followed_in_the_documented_order_with_hibernate_last() -> None:
+    until = EPOCH + 100 + 50
+    world = World(has_identity=True).up(
+        command("hibernate", "h", until_epoch_s=until),
+        run("a"),
+        {"id": "r", "kind": "rotate_key"},
+        {"id": "b", "kind": "reset_backoff"},
+        command("ota_update", "o", version="9", url="u", sha256="a" * 64),
+        exec_("e"),
+        command("setup", "s", script="true"),
+    )
+    kinds = [type(one).__name__ for one in world.did]
+    assert kinds.index("InstallUpdate") < kinds.index("RotateKey")
+    assert {"StartJob", "RunExec", "RunSetup"} <= set(kinds), "nothing was discarded"
+    assert world.core.status()["run_state"] == "hibernating"
+
+
+@pytest.mark.inventory("N-121")
+@pytest.mark.parametrize("kind", ["ota-update", "otaUpdate", "resetBackoff", "rotateKey", "RUN"])
+def test_the_kinds_are_spelled_as_documented(kind: str) -> None:
+    world = World().up(command(kind, version="9", url="u", sha256="a" * 64, invocation_id="a", claim=1))
+    assert f"skipping a command {kind!r}" in world.said
+
+
+@pytest.mark.inventory("N-376", "K-5")
+def test_a_command_that_comes_twice_is_followed_once() -> None:
+    world = World().up(run("a"), exec_("e"), command("setup", "s1", script="true"))
+    first = len(world.all)
+    world.answer(run("a"), exec_("e"), command("setup", "s1", script="true"), after=15.0)
+    assert not any(isinstance(one, (StartJob, RunExec, RunSetup)) for one in world.all[first:])
+    world.exec_ended("e")
+    world.answer(exec_("e"), after=1.0)
+    assert not world.these(RunExec), "not when it is over either"
+
+
+@pytest.mark.inventory("K-5")
+def test_a_later_claim_of_an_invocation_is_a_new_run_and_an_earlier_one_is_not() -> None:
+    world = World().up(run("a", 3))
+    world.ended("a", 3)
+    world.acked()
+    world.answer(run("a", 2))
+    assert not world.these(StartJob)
+    world.wait()
+    world.answer(run("a", 4), after=1.0)
+    assert world.one(StartJob).claim == 4
+
+
+def test_a_server_that_answers_at_once_with_nothing_new_is_not_asked_in_a_tight_loop() -> None:
+    world = World().up()
+    for _ in range(5):
+        world.answer(after=0.001)
+        assert not world.these(Poll)
+        world.wait()
+        world.one(Poll)
+    assert world.now > 102.0
+    world.answer(exec_("e"), after=0.001)
+    world.one(Poll)
+
+
+def test_a_cancel_that_is_said_again_and_again_does_not_make_a_tight_loop() -> None:
+    world = World().up(run("a"))
+    stop = command("cancel", invocation_id="a", claim=1)
+    world.answer(stop, after=0.001)
+    world.one(Poll)
+    assert world.one(StopJob).why == "cancelled"
+    world.answer(stop, after=0.001)
+    assert not world.these(Poll) and not world.these(StopJob)
+
+
+def test_time_may_not_go_back() -> None:
+    world = World().up()
+    with pytest.raises(ValueError, match="time went back"):
+        world.core.handle(events.TimerFired(), world.now - 1)
+
+
+@pytest.mark.inventory("N-105")
+def test_the_first_poll_follows_hello_in_the_same_breath() -> None:
+    world = World().boot()
+    before = world.now
+    world.tell(events.HelloAnswered(answer={"worker_id": "w1"}))
+    assert world.poll["n"] == 1 and world.now == before
+    assert isinstance(world.core, Core)
