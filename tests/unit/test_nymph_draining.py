@@ -192,6 +192,18 @@ def test_what_does_not_die_does_not_keep_it_for_ever() -> None:
     assert world.now <= 100 + 5 + 20
 
 
+def test_the_time_that_the_host_sleeps_is_nobodys_grace() -> None:
+    world = World(grace_s=60).up(run("a"))
+    world.started("a")
+    world.signal()
+    world.answer()
+    world.tell(events.ClockJumped(slept_s=3600.0, epoch=1.0), after=3600.0)
+    assert not world.these(StopJob)
+    world.answer(after=1.0)
+    world.ended("a", after=30.0)
+    assert world.these(SendAcks) or world.poll["acks"]
+
+
 def test_a_signal_before_hello_is_answered_ends_it_at_once() -> None:
     world = World().boot()
     world.signal()

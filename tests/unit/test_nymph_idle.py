@@ -73,6 +73,14 @@ def test_zero_leaves_as_soon_as_the_clock_starts() -> None:
     leave(world)
 
 
+def test_an_update_that_is_under_way_is_something_in_flight() -> None:
+    world = World(keep_alive_s=30, auto_update=True).up()
+    world.answer(after=20.0)
+    world.answer(target_nymph_version="9", after=20.0)
+    world.wait(60.0)
+    assert world.core.status()["run_state"] == "polling"
+
+
 @pytest.mark.inventory("N-137")
 def test_a_hibernation_forgets_it() -> None:
     world = World(keep_alive_s=30).up()

@@ -11,7 +11,7 @@ from nymph_chaos import Chaos
 
 from lakeshore.nymph.recording import replay
 
-HARD = settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck))
+HARD = settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
 
 
 @pytest.mark.inventory("K-8", "K-9", "K-11")

@@ -293,6 +293,17 @@ def test_after_a_sleep_bodies_go_on_while_the_server_is_asked_whether_they_are_s
     asleep.one(StopJob)
 
 
+def test_an_answer_after_a_sleep_ends_the_patience_with_bodies() -> None:
+    world = World(lease_s=4.0).up()
+    world.answer(run("a"), after=0.5, lease_s=4.0)
+    world.started("a")
+    world.tell(events.ClockJumped(slept_s=60.0, epoch=1.0), after=60.0)
+    world.answer(after=0.5, lease_s=4.0)
+    world.fail(after=1.0)
+    world.wait(2.2)
+    assert world.one(StopJob).why == "lease"
+
+
 # ---- taken away
 
 
@@ -383,8 +394,18 @@ def test_a_claim_that_waits_is_dropped_by_a_cancel_without_a_word() -> None:
     world.answer(run("a", 2), lost=[["a", 1]], after=1.0)
     world.answer(command("cancel", invocation_id="a", claim=2), after=1.0)
     assert world.poll["held"] == []
+    assert not world.these(StopJob), "it has no body"
     world.ended("a", 1)
     assert not world.these(StartJob) and not world.these(SendAcks)
+
+
+def test_what_was_cancelled_before_its_lease_lapsed_is_still_told_as_killed() -> None:
+    world = World().up(run("a"))
+    world.answer(command("cancel", invocation_id="a", claim=1), after=1.0)
+    world.fail(after=53.5)
+    assert not world.these(StopJob), "it was told to stop before"
+    world.ended("a", state="failed")
+    assert world.one(SendAcks).items[0]["state"] == "killed"
 
 
 @pytest.mark.inventory("N-279")

@@ -147,6 +147,16 @@ def test_capabilities_are_found_again_after_a_success_and_told_until_a_poll_with
     assert "updated_capabilities" not in world.last(Poll).body
 
 
+def test_capabilities_that_change_while_the_last_are_on_their_way_are_told_as_well() -> None:
+    world = greeted_with(run("a"), max_invocations=1)
+    world.tell(events.HostDetected(capabilities={"runners": ["process"]}))
+    assert world.poll["updated_capabilities"] == {"runners": ["process"]}
+    world.tell(events.HostDetected(capabilities={"runners": ["process", "slurm"]}))
+    assert not world.these(GiveUpPoll), "it is not held open"
+    world.answer()
+    assert world.poll["updated_capabilities"] == {"runners": ["process", "slurm"]}
+
+
 @pytest.mark.inventory("N-142")
 @pytest.mark.parametrize(("refresh", "code"), [(True, 1), (False, 0)])
 def test_they_are_not_found_again_after_a_failure_or_unasked(refresh: bool, code: int) -> None:
