@@ -20,7 +20,6 @@ def write_private(path: Path, text: str, *, beside: str) -> None:
     fd = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         with open(fd, "w", encoding="utf-8") as file:
-            os.fchmod(fd, 0o600)
             file.write(text)
             file.flush()
             os.fsync(fd)
