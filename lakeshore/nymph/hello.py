@@ -29,6 +29,10 @@ class HelloAnswer:
     key_rotation_max_age_s: float | None = None
     reject: tuple[str, str] | None = None
 
+    def name(self, provisional: str) -> str:
+        """What this worker is called from now on, in what it sends and signs."""
+        return self.worker_id or provisional
+
 
 def capabilities(config: Config, facts: HostFacts, *, workdir: str | None = None) -> dict[str, Any]:
     """What this host can run. `workdir` where it is not the file's."""

@@ -7,7 +7,8 @@
                        5 the signature                       401 signature verification failed
                        6 the nonce, recorded with the effect 401 replayed nonce
     some of them       401 incomplete signature headers: never a silent fallback to the bearer
-    none               the bearer counts, unless signatures are required
+    none               the bearer counts, unless signatures are required: by the server's policy for polls, acks and
+                       events, and always for a new key (`must_sign`)
 
 The nonce is last, so that nobody without a key can fill the store. `check` does 1 to 5 and leaves a `nonce` in its
 verdict, for whoever commits it together with what it guards; `verify` does all six.
@@ -22,11 +23,12 @@ Reference: nymph/key-rotation, "Verification order", "Header-presence policy", "
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import field
 from typing import Any, Final, Literal
 
-from .daemon_keys import ACTIVE, RETIRING, REVOKED, DaemonKey
+from .daemon_keys import ACTIVE, MAX_AGE_S, OVERLAP_S, RETIRING, REVOKED, DaemonKey
 from .signing import (
     KEY_ID_HEADER,
     NONCE_BYTES,
@@ -62,6 +64,47 @@ FindKey = Callable[[str, str], DaemonKey | None]
 """(worker id, key id) -> that worker's key."""
 TakeNonce = Callable[[str, str, float], bool]
 """(worker id, nonce, until when to remember it) -> whether it is new; it is recorded by that."""
+
+
+GUARDED: Final = frozenset({"/v1/daemon/poll", "/v1/daemon/ack", "/v1/daemon/event"})
+"""Verified before their handlers; hello and keys verify themselves."""
+ALWAYS_SIGNED: Final = "/v1/daemon/keys"
+
+
+def must_sign(path: str, *, enforced: bool) -> bool:
+    """Whether a request without headers is refused."""
+    return path == ALWAYS_SIGNED or (enforced and path in GUARDED)
+
+
+@value
+class Policy:
+    """What a server's operator may set; times in seconds."""
+
+    skew_s: float = SKEW_S
+    overlap_s: float = OVERLAP_S
+    max_age_s: float = MAX_AGE_S
+    enforced: bool = False
+
+
+def policy_of(environ: Mapping[str, str]) -> Policy:
+    """The policy that the documented variables give; an empty one is as none. Raises ValueError that names one."""
+
+    def seconds(name: str, default: float, *, above: float) -> float:
+        text = environ.get(name, "").strip()
+        try:
+            number = float(text) if text else default
+        except ValueError:
+            number = math.nan
+        if not above <= number < math.inf:
+            raise ValueError(f"{name} must be a number of seconds from {above:g} (got {text!r:.40})")
+        return number
+
+    return Policy(
+        skew_s=seconds("LAKESHORE_DAEMON_SKEW_S", SKEW_S, above=1),
+        overlap_s=seconds("LAKESHORE_DAEMON_KEY_OVERLAP_S", OVERLAP_S, above=0),
+        max_age_s=seconds("LAKESHORE_DAEMON_KEY_MAX_AGE_S", MAX_AGE_S, above=1),
+        enforced=environ.get("LAKESHORE_REQUIRE_DAEMON_SIGNATURES") == "true",
+    )
 
 
 @value

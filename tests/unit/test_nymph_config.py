@@ -65,7 +65,7 @@ def warnings_of(text: str) -> list[str]:
         pytest.param("daemon", "machine_id", "auto", marks=pytest.mark.inventory("N-035", "C-796")),
         ("daemon", "label", ""),
         pytest.param("daemon", "tags", (), marks=pytest.mark.inventory("C-798")),
-        pytest.param("daemon", "lanes", (), marks=pytest.mark.inventory("N-038")),
+        pytest.param("daemon", "lanes", (), marks=pytest.mark.inventory("N-038", "C-799")),
         pytest.param("runtime", "workdir", "/var/lib/dreamlake/udf", marks=pytest.mark.inventory("N-040", "C-800")),
         pytest.param("runtime", "max_invocations", 100, marks=pytest.mark.inventory("N-041", "C-801")),
         pytest.param("runtime", "runners", ("process",), marks=pytest.mark.inventory("N-042", "C-802")),
@@ -155,7 +155,7 @@ def test_there_is_no_default_image_and_no_section_of_a_runner() -> None:
     assert warnings_of('[runtime.runner]\nkind = "x"\n')[0].startswith("[runtime] has no key 'runner'")
 
 
-@pytest.mark.inventory("N-381", "C-1455")
+@pytest.mark.inventory("N-381", "C-1455", "N-039")
 def test_queues_are_lanes() -> None:
     for key in ("queues", "lanes"):
         assert read(f'[daemon]\n{key} = ["a", "train*"]\n').daemon.lanes == ("a", "train*")

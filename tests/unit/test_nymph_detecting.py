@@ -362,6 +362,17 @@ def test_hello_says_machine_tags_and_capabilities() -> None:
     assert capabilities(config, facts_of(PLAIN), workdir="/home/u/w")["workdir"] == "/home/u/w"
 
 
+@pytest.mark.inventory("N-036", "N-092", "C-797")
+def test_an_explicit_label_travels_unchanged_and_an_empty_one_stays_empty_for_lists_to_show_another_name() -> None:
+    """A worker is (machine, label): with a provisional id for a label each start would be another worker."""
+    labels = [
+        hello_body(Config(daemon=DaemonSection(label=label)), facts_of(PLAIN), machine_id="box")["label"]
+        for label in ("bos14-01K4G8AX000000000000000001", " odd, but mine", "")
+    ]
+    assert labels == ["bos14-01K4G8AX000000000000000001", " odd, but mine", ""]
+    assert Config().daemon.label == ""
+
+
 @pytest.mark.inventory("N-094", "N-038", "N-097")
 def test_lanes_and_key_are_left_out_where_there_are_none() -> None:
     assert set(hello_body(Config(), facts_of(PLAIN), machine_id="box")) == {
@@ -384,7 +395,7 @@ def test_a_server_of_ours_reads_it_to_the_same() -> None:
     assert read.versions == facts_of(everything()).versions
 
 
-@pytest.mark.inventory("N-099", "N-100", "N-101")
+@pytest.mark.inventory("N-100", "N-101", "N-103")
 def test_of_the_answer_five_fields_are_read() -> None:
     answer = {
         "worker_id": "6650a1b2c3d4e5f601234567",

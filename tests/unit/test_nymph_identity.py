@@ -14,9 +14,10 @@ import pytest
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from lakeshore.nymph.hello import read_answer
 from lakeshore.nymph.identity import Identity, IdentityError, KeyFile, Recovery
 from lakeshore.wire.daemon_keys import DaemonKey, RotationRefused, new_key, reap, revoke, rotate
-from lakeshore.wire.signing import key_id_of, public_key_of
+from lakeshore.wire.signing import canonical_string, from_text, is_signed_by, key_id_of, public_key_of
 from lakeshore.wire.verification import EnrollToken, SignedRequest, Verdict, check_enrolment, verify
 
 NOW = 1_750_000_000.0
@@ -164,6 +165,26 @@ def test_a_hello_is_signed_under_the_machine_id_and_what_follows_under_the_id_th
     enrol(identity, server)
     assert identity.worker_id == WORKER
     assert server.request(identity, NOW).accepted
+
+
+@pytest.mark.inventory("N-070", "N-099")
+@pytest.mark.parametrize(("told", "name"), [(WORKER, WORKER), (None, "box-01K4"), ("", "box-01K4")])
+def test_a_server_that_gives_no_name_leaves_the_provisional_one(host: Host, told: str | None, name: str) -> None:
+    identity = host.start()
+    answer = read_answer({"worker_id": told, "reject": None})
+    identity.admitted(worker_id=answer.name("box-01K4"), key_id=None, server_time=None, now=NOW)
+    signed = dict(identity.sign(method="POST", path="/v1/daemon/poll", body=b"", now=NOW))
+    message = canonical_string(
+        method="POST",
+        path="/v1/daemon/poll",
+        worker_id=name,
+        key_id=identity.key_id,
+        timestamp=int(NOW),
+        nonce=signed["X-LS-Nonce"],
+        body=b"",
+    )
+    signature = from_text(signed["X-LS-Signature"], 64, "it")
+    assert is_signed_by(public_key_of(identity.public_key), message, signature)
 
 
 @pytest.mark.inventory("N-265", "N-101")

@@ -23,10 +23,13 @@ from lakeshore.wire.signing import (
 from lakeshore.wire.verification import (
     EnrollToken,
     Enrolment,
+    Policy,
     SignedRequest,
     Verdict,
     check,
     check_enrolment,
+    must_sign,
+    policy_of,
     replayed,
     verify,
 )
@@ -285,6 +288,36 @@ def test_both_keys_verify_during_the_overlap_and_only_the_new_one_after_it(
     assert by_old.accepted == (now <= NOW + overlap)
     if not by_old.accepted:
         assert (by_old.status, by_old.error) == (403, "daemon key revoked")
+
+
+@pytest.mark.inventory("S-465", "S-485", "S-453")
+@pytest.mark.parametrize("enforced", [False, True])
+def test_a_new_key_is_always_signed_and_polls_acks_and_events_where_that_is_enforced(enforced: bool) -> None:
+    paths = ["poll", "ack", "event", "keys", "hello", "result-chunk", "exec/01X/result", "exec/01X/chunk"]
+    must = {path for path in paths if must_sign(f"/v1/daemon/{path}", enforced=enforced)}
+    assert must == ({"poll", "ack", "event", "keys"} if enforced else {"keys"})
+    bare = without(signed(path="/v1/daemon/keys"), *[name.lower() for name in HEADERS])
+    assert judged(bare, required=must_sign(bare.path, enforced=enforced)).status == 401
+
+
+@pytest.mark.inventory("S-486", "S-704")
+def test_signatures_are_enforced_by_one_word_only() -> None:
+    for text in ("True", "TRUE", "1", "yes", "on", "", " true", "true "):
+        assert not policy_of({"LAKESHORE_REQUIRE_DAEMON_SIGNATURES": text}).enforced
+    assert not policy_of({}).enforced
+    assert policy_of({"LAKESHORE_REQUIRE_DAEMON_SIGNATURES": "true"}).enforced
+
+
+@pytest.mark.inventory("S-701", "S-702", "S-703")
+def test_the_times_are_the_operators_and_else_the_documented_ones() -> None:
+    assert policy_of({"LAKESHORE_DAEMON_SKEW_S": ""}) == Policy(skew_s=300, overlap_s=600, max_age_s=2_592_000)
+    names = ("LAKESHORE_DAEMON_SKEW_S", "LAKESHORE_DAEMON_KEY_OVERLAP_S", "LAKESHORE_DAEMON_KEY_MAX_AGE_S")
+    said = policy_of(dict(zip(names, ("10", "20", "30.5"), strict=True)))
+    assert (said.skew_s, said.overlap_s, said.max_age_s) == (10, 20, 30.5)
+    for name in names:
+        for wrong in ("soon", "-1", "nan", "inf"):
+            with pytest.raises(ValueError, match=f"{name} must be a number of seconds"):
+                policy_of({name: wrong})
 
 
 # ---- enrolment

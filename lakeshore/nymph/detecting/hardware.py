@@ -32,27 +32,31 @@ def cpu_of(cpuinfo: str) -> dict[str, Any] | None:
 def cpu_of_darwin(sysctl: str) -> dict[str, Any] | None:
     """The same from `sysctl -n machdep.cpu.brand_string hw.logicalcpu hw.memsize` on macOS."""
     lines = sysctl.splitlines()
-    if len(lines) < 2 or not lines[1].strip().isdigit():
-        return None
-    return {"model": lines[0].strip() or None, "cores": int(lines[1])}
+    cores = _number(lines[1]) if len(lines) > 1 else None
+    return None if cores is None else {"model": lines[0].strip() or None, "cores": cores}
 
 
 def memory_of_darwin(sysctl: str) -> int | None:
     """The bytes of memory in the same output."""
     lines = sysctl.splitlines()
-    return int(lines[2]) if len(lines) > 2 and lines[2].strip().isdigit() else None
+    return _number(lines[2]) if len(lines) > 2 else None
 
 
 def memory_of(meminfo: str) -> int | None:
     """The bytes of memory in /proc/meminfo."""
-    found = re.search(r"^MemTotal:\s+(\d+) kB$", meminfo, re.MULTILINE)
+    found = re.search(r"^MemTotal:\s+([0-9]{1,18}) kB$", meminfo, re.MULTILINE)
     return int(found[1]) * 1024 if found else None
 
 
 def memory_limit_of(*texts: str | None) -> int | None:
     """The smallest limit that the control groups' files name, in bytes; None for none (`max`, or the kernel's most)."""
-    found = [int(text) for text in texts if text is not None and text.strip().isdigit()]
-    return min((limit for limit in found if limit < 1 << 60), default=None)
+    found = (_number(text) for text in texts if text is not None)
+    return min((limit for limit in found if limit is not None and limit < 1 << 60), default=None)
+
+
+def _number(text: str) -> int | None:
+    said = text.strip()
+    return int(said) if re.fullmatch("[0-9]{1,20}", said) else None
 
 
 def gpus_of(query: str | None, header: str | None) -> tuple[dict[str, Any], ...] | None:
