@@ -4,8 +4,7 @@ A parent is told, and whoever else must look. While the dead wait to be reaped, 
 user; once they are reaped, a pidfd that was opened before still tells it (Linux 6.15). `lakeshore worker` leaves its
 dead unreaped for a moment, so that the first way is open on every Linux. Without either `code` and `signal` are None.
 
-`oom` is True for a SIGKILL while the kernel counted a kill for want of memory in the process's cgroup, False when it
-counted none or the end was another, None when it cannot be told: no counter, or one of a whole machine that rose.
+`oom` is whether a SIGKILL was for want of memory (`lakeshore/_deaths.py`), False when the end was another.
 """
 
 from __future__ import annotations
@@ -15,14 +14,14 @@ import os
 import signal
 import struct
 import sys
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+from lakeshore._deaths import MemoryKills, signal_name
 
 _INFO = struct.Struct("<QQ12i")  # struct pidfd_info in its first version
 _INFO_EXIT = 1 << 3
 _GET_INFO = 0xC000FF0B | _INFO.size << 16  # _IOWR(0xFF, 11, struct pidfd_info)
-_MACHINE = Path("/proc/vmstat")
 
 
 class Watched:
@@ -30,13 +29,11 @@ class Watched:
 
     def __init__(self, pid: int, pidfd: int = -1) -> None:
         self._pid, self._pidfd = pid, pidfd
-        self._counters = _counters(pid)
-        self._kills_before: int | None = None
-        self.look()
+        self._kills = MemoryKills(pid)
 
     def look(self) -> None:
         """Kills for want of memory up to now were of others."""
-        self._kills_before = self._kills()
+        self._kills.look()
 
     def ended(self) -> dict[str, Any]:
         """How it ended: `{code, signal, oom}`. For a process that lives on all three are None."""
@@ -48,39 +45,8 @@ class Watched:
         if not os.WIFSIGNALED(status):
             return {"code": os.WEXITSTATUS(status), "signal": None, "oom": False}
         number = os.WTERMSIG(status)
-        return {"code": None, "signal": _name(number), "oom": self._oom() if number == signal.SIGKILL else False}
-
-    def _oom(self) -> bool | None:
-        before, now = self._kills_before, self._kills()
-        if before is None or now is None:
-            return None
-        if now == before:
-            return False
-        return None if self._counters == _MACHINE else True
-
-    def _kills(self) -> int | None:
-        with suppress(OSError, ValueError):
-            for line in self._counters.read_text().splitlines():
-                name, _, value = line.partition(" ")
-                if name == "oom_kill":
-                    return int(value)
-        return None
-
-
-def _counters(pid: int) -> Path:
-    """The file that counts the kills of its cgroup, version 2 or 1; the machine's where there is none."""
-    with suppress(OSError):
-        for line in Path(f"/proc/{pid}/cgroup").read_text().splitlines():
-            _number, controllers, group = line.split(":", 2)
-            if controllers == "":
-                found = Path("/sys/fs/cgroup", group.lstrip("/"), "memory.events.local")
-            elif controllers == "memory":
-                found = Path("/sys/fs/cgroup/memory", group.lstrip("/"), "memory.oom_control")
-            else:
-                continue
-            if found.exists():
-                return found
-    return _MACHINE
+        oom = self._kills.told() if number == signal.SIGKILL else False
+        return {"code": None, "signal": signal_name(number), "oom": oom}
 
 
 def _reaped(pidfd: int) -> int | None:
@@ -103,10 +69,3 @@ def _zombie(pid: int) -> int | None:
     except OSError:
         return None
     return int(fields[-1]) if fields[0] in "ZX" else None
-
-
-def _name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
