@@ -16,7 +16,6 @@ import contextlib
 import errno
 import fcntl
 import gc
-import json
 import os
 import select
 import shutil
@@ -30,15 +29,14 @@ import traceback
 from lakeshore._deaths import MemoryKills
 
 from .keeping import processes
-from .keeping.job import GRACE_S, LEFTOVERS_GRACE_S, PATIENCE_S, Job, NotBegun
+from .keeping.guard import GUARD_GRACE_S, guard, leave_terminal
+from .keeping.job import LEFTOVERS_GRACE_S, PATIENCE_S, Job, NotBegun, read_record
 from .keeping.ledger import Ledger
 from .keeping.protocol import (
     EXIT,
-    JOB,
     JOBS,
     LEDGER,
     LOCK,
-    LOG,
     MARK,
     SOCKET,
     VERSION,
@@ -60,7 +58,6 @@ FIRST_S = 10.0
 TICK_S = 0.025
 LOOK_S = 0.5
 """Between two looks at how much the jobs have written."""
-LOG_MAX = 1 << 20
 TAKEN = 3
 
 
@@ -262,7 +259,7 @@ class Keeper:
                 continue
             orphan = process.parent == me and process.pid not in self._by_pid and process.pid not in self._helpers
             if job.inherited:
-                if processes.variable(process.pid, MARK) == job.id:
+                if processes.variable(process.pid, MARK) == job.directory:
                     own.add(process.pid)
             elif orphan and self._is_of(job, process):
                 own.add(process.pid)
@@ -273,8 +270,8 @@ class Keeper:
         if process.session in self._by_pid or process.group in self._by_pid:
             return False
         mark = processes.variable(process.pid, MARK)
-        if mark is not None and mark in self._jobs:
-            return mark == job.id
+        if mark is not None and mark.startswith(self._directory):
+            return mark == job.directory
         suspects = self._strays.get(process.pid)
         if suspects is None:
             suspects = frozenset(other.id for other in self._running())
@@ -304,14 +301,14 @@ class Keeper:
             job = Job(name, directory)
             job.claim, job.pid, job.start = record.get("claim"), int(record["pid"]), str(record.get("start", ""))
             self._jobs[name] = job
-            told = _read(os.path.join(directory, EXIT))
+            told = read_record(os.path.join(directory, EXIT))
             if told is not None:
                 job.phase, job.exit = "ended", told
                 continue
             job.inherited, job.cancelled_by, job.status = True, "keeper", 0
             here = record.get("boot") == self._boot
             job.error = "its keeper was killed" if here else "the machine was started afresh"
-            job.phase, job.kill_at = "stopping", time.monotonic() + GRACE_S
+            job.phase, job.kill_at = "stopping", time.monotonic() + GUARD_GRACE_S
             everything = processes.table()
             leader = everything.get(job.pid)
             if not here or (leader is not None and leader.start != job.start):
@@ -531,16 +528,6 @@ def _is_ours(line: socket.socket) -> bool:
     return uid in (0, os.geteuid())
 
 
-def _read(path: str) -> dict[str, Any] | None:
-    """What a record holds; None when it is not there or not whole."""
-    try:
-        with open(path, encoding="utf-8") as file:
-            found = json.load(file)
-    except (OSError, ValueError):
-        return None
-    return found if isinstance(found, dict) else None
-
-
 def _hold(path: str) -> int:
     """The lock of the directory. BlockingIOError when a keeper lives."""
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
@@ -565,49 +552,6 @@ def _keep(directory: str, ready: int) -> None:
     keeper.run()
 
 
-def _guard(keeper: int) -> None:
-    """The guard's life: when the keeper ends, so does all that ran below it."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)
-    while os.waitpid(-1, 0)[0] != keeper:
-        continue
-    number, until = signal.SIGTERM, time.monotonic() + GRACE_S
-    asked: set[int] = set()
-    while True:
-        try:
-            while os.waitpid(-1, os.WNOHANG)[0]:
-                continue
-        except ChildProcessError:
-            return
-        everything = processes.table()
-        if not everything:
-            _end_groups()
-            return
-        left = processes.below([os.getpid()], everything) - {os.getpid()}
-        if time.monotonic() >= until:
-            number = signal.SIGKILL
-        if time.monotonic() >= until + PATIENCE_S:
-            return
-        processes.send(number, pids=left if number == signal.SIGKILL else left - asked)
-        asked |= left
-        time.sleep(TICK_S)
-
-
-def _end_groups() -> None:
-    """The guard's work on a system that does not tell what runs below it: the recorded groups that did not end."""
-    records = (_read(os.path.join(JOBS, name, JOB)) for name in os.listdir(JOBS) if not _read(_exit_of(name)))
-    groups = [int(record["pid"]) for record in records if record is not None]
-    processes.send(signal.SIGTERM, groups=groups)
-    until = time.monotonic() + GRACE_S
-    while time.monotonic() < until and any(processes.group_lives(group) for group in groups):
-        time.sleep(TICK_S)
-    processes.send(signal.SIGKILL, groups=groups)
-
-
-def _exit_of(name: str) -> str:
-    return os.path.join(JOBS, name, EXIT)
-
-
 def main(directory: str) -> int:
     """Start guard and keeper of a directory; return when the keeper listens: 0, or 3 when one lives there already."""
     private_directory(directory)
@@ -624,12 +568,12 @@ def main(directory: str) -> int:
     try:
         os.close(heard)
         os.setsid()
-        _leave_terminal()
+        leave_terminal()
         processes.adopt_orphans()
         keeper = os.fork()
         if keeper:
             os.close(ready)
-            _guard(keeper)
+            guard(keeper)
         else:
             _keep(directory, ready)
         code = 0
@@ -642,17 +586,6 @@ def main(directory: str) -> int:
     finally:
         sys.stderr.flush()
         os._exit(code)
-
-
-def _leave_terminal() -> None:
-    log = os.open(LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    if os.fstat(log).st_size > LOG_MAX:
-        os.ftruncate(log, 0)
-    nowhere = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
-    for target, fd in enumerate((nowhere, log, log)):
-        os.dup2(fd, target)
-    for fd in (log, nowhere):
-        os.close(fd)
 
 
 if __name__ == "__main__":

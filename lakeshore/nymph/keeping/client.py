@@ -239,6 +239,7 @@ class KeeperClient:
             pass
         finally:
             self._lost = True
+            await trio.aclose_forcefully(self._stream)
             for sender in self._answers.values():
                 sender.close()
             for event in self._ended.values():

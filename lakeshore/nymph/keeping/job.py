@@ -115,7 +115,7 @@ class Job:
         self.output_max = int(order.get("output_max", OUTPUT_MAX))
         if not argv:
             raise NotBegun("argv is empty")
-        env = {**order.get("env", {}), MARK: self.id}
+        env = {**order.get("env", {}), MARK: self.directory}
         gate_in, gate = os.pipe()
         failed_in, failed = os.pipe()
         files: list[int] = []
@@ -261,6 +261,16 @@ class Job:
             "directory": self.directory,
             "exit": self.exit,
         }
+
+
+def read_record(path: str) -> dict[str, Any] | None:
+    """What a record holds; None when it is not there or not whole."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            found = json.load(file)
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) else None
 
 
 def _become(

@@ -30,7 +30,7 @@ LOCK, SOCKET, LOG, LEDGER, JOBS = "keeper.lock", "keeper.sock", "keeper.log", "b
 JOB, EXIT, STDOUT, STDERR = "job.json", "exit.json", "stdout", "stderr"
 MAX_MESSAGE = 16 << 20
 MARK = "DREAMLAKE_JOB"
-"""The variable that names the job in its environment: what leaves the job's session is known by it."""
+"""The variable that names the job, by its directory: what leaves the job's session is known by it."""
 _LENGTH = struct.Struct(">I")
 _ID = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}")
 

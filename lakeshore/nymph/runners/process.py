@@ -1,0 +1,264 @@
+"""The `process` runner (alias `subprocess`): an invocation as a process of this host, without isolation.
+
+Rules: the interpreter is the user's (`run_config.python`, else `python3`) and needs nothing installed: PYTHONPATH
+carries our two packages, whose third-party fallbacks come last. `script` runs under `bash -c` instead, and its status
+alone decides. The environment is the daemon's without its credentials and its Python's settings, then `run_config.env`,
+then DREAMLAKE_*. `as_user` is an argument of its own, never part of a shell string.
+
+`order` is what the keeper starts, `outcome` what its end means; both can be called by a daemon that found the job
+running. Reference: nymph/daemons.md, "process"; api/function-protocol.md, "The workdir contract".
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import trio
+
+from lakeshore._self import import_path
+
+from .. import follow
+from ..keeping.client import Exit, KeeperClient, Kept, NotSpawned, Order
+from ..keeping.job import GRACE_S
+from ..workdir import Account, Workdir, WorkdirError
+from .interpreter import explained
+from .library import readable_by
+
+ENTRY = "dreamlake.lakeshore.daemon.entry"
+PYTHON = "python3"
+LONGEST_WORD = 100 << 10
+"""Of one argument, in bytes: Linux takes 128 KiB. A longer script is run from a file."""
+LOST = ("lease", "daemon gone", "keeper", "lost")
+"""Endings by which an attempt is lost, not failed: the claim is given back, and nothing is acked."""
+SHUTDOWN = "shutdown"
+_STRIPPED = ("LAKESHORE_", "LAKESHORED_", "DREAMLAKE_", "PYTHON", "SECRETS_KEY")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """What the daemon was told to run. `args` is None for a script; a Path is a downloaded file, which is moved."""
+
+    invocation_id: str
+    args: bytes | Path | None = None
+    run_config: Mapping[str, Any] = field(default_factory=dict)
+    script: str | None = None
+    as_user: str | None = None
+    parent_id: str | None = None
+    root_id: str | None = None
+    claim: int = 0
+    attempt: int = 1
+    first_seq: int = 0
+    flags: tuple[str, ...] = ()
+    """Of the entry: `--allow-pickled` and the like, by the daemon's policy."""
+    env: Mapping[str, str] = field(default_factory=dict)
+    """What the daemon adds, after everything else."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """How it went, as it is acked. `state`: succeeded, failed, killed, timeout; or lost (see `LOST`)."""
+
+    state: str
+    result: bytes = b""
+    error: dict[str, Any] | None = None
+
+    @property
+    def said(self) -> str:
+        """`<type>: <message>`; empty after a success."""
+        return "" if self.error is None else f"{self.error['type']}: {self.error['message']}"
+
+
+def failed(type_: str, message: str) -> Outcome:
+    """Without a traceback."""
+    return Outcome(state="failed", error={"type": type_, "message": message, "traceback": ""})
+
+
+class Refused(Exception):
+    """It cannot be run here; `outcome` says why."""
+
+    def __init__(self, outcome: Outcome) -> None:
+        super().__init__(outcome.said)
+        self.outcome = outcome
+
+
+class ProcessRunner:
+    """Runs invocations below `root` through the keeper. `environ` is the daemon's environment."""
+
+    def __init__(
+        self, keeper: KeeperClient, root: Path, environ: Mapping[str, str], *, grace_s: float = GRACE_S
+    ) -> None:
+        self._keeper, self._root, self._environ, self._grace_s = keeper, root, dict(environ), grace_s
+
+    async def run(self, run: Run) -> Outcome:
+        """From the directory to the outcome; nothing of it is left but a failed one's directory. KeeperLost when the
+        keeper is killed meanwhile (the attempt is lost).
+        """
+        try:
+            job = await self.start(run)
+        except Refused as refused:
+            return refused.outcome
+        return await self.finish(job)
+
+    async def start(self, run: Run) -> Kept:
+        """Prepare and begin; Refused when it cannot be."""
+        try:
+            owner = None if run.as_user is None else Account.named(run.as_user)
+            await trio.to_thread.run_sync(Workdir.create, self._root, run.invocation_id, run.args, owner)
+        except (WorkdirError, OSError) as error:
+            raise Refused(failed("DaemonError", str(error))) from None
+        workdir = Workdir.at(self._root, run.invocation_id)
+        try:
+            return await self._keeper.spawn(order(run, workdir, self._environ, owner, grace_s=self._grace_s))
+        except (NotSpawned, WorkdirError) as error:
+            await trio.to_thread.run_sync(workdir.remove)
+            raise Refused(failed("DaemonError", str(error))) from None
+
+    async def finish(self, job: Kept) -> Outcome:
+        """Wait for a job, its own or one that was found running; then tidy up."""
+        ended = await self._keeper.wait(job.id)
+        workdir = Workdir.at(self._root, job.claim["invocation_id"])
+        found = await trio.to_thread.run_sync(outcome, job.claim, ended, workdir, Path(job.directory))
+        if found.state in ("succeeded", "lost"):
+            await trio.to_thread.run_sync(workdir.remove)
+        else:
+            await trio.to_thread.run_sync(workdir.keep, Path(job.directory))
+        await self._keeper.forget(job.id)
+        return found
+
+
+def order(run: Run, workdir: Workdir, environ: Mapping[str, str], owner: Account | None, *, grace_s: float) -> Order:
+    """What the keeper is to start. WorkdirError for a run_config that makes no sense."""
+    env = _environment(run, workdir, environ, owner)
+    python = str(run.run_config.get("python") or PYTHON)
+    timeout_s = _timeout(run.run_config.get("timeout_s"))
+    if run.script is None:
+        argv = [python, "-m", str(run.run_config.get("entry") or ENTRY), *run.flags]
+        env |= _import_path(python, env, workdir.path.parent, owner)
+    elif len(run.script.encode(errors="surrogateescape")) <= LONGEST_WORD:
+        argv = ["bash", "-c", run.script]
+    else:
+        path = workdir.path / "script.sh"
+        path.write_text(run.script, encoding="utf-8", errors="surrogateescape")
+        path.chmod(0o755)  # in a directory that only the job's user can pass
+        argv = ["bash", str(path)]
+    return Order(
+        id=job_id(run),
+        argv=_as(owner, argv, env),
+        env=env,
+        cwd=str(workdir.path),
+        timeout_s=timeout_s,
+        grace_s=grace_s,
+        claim={
+            "kind": "run",
+            "invocation_id": run.invocation_id,
+            "claim": run.claim,
+            "script": run.script is not None,
+            "python": python,
+            "path": env.get("PATH", os.defpath),
+            "timeout_s": timeout_s,
+        },
+    )
+
+
+def job_id(run: Run) -> str:
+    """The keeper's name of one attempt: a newer claim of the same invocation is another job."""
+    return f"{run.invocation_id}.{run.claim}" if run.claim else run.invocation_id
+
+
+def outcome(claim: Mapping[str, Any], ended: Exit, workdir: Workdir, job: Path) -> Outcome:
+    """What an end means. `claim` is what `order` gave to the keeper, `job` the keeper's directory of it."""
+    if ended.timed_out:
+        text = f"timed out after {claim['timeout_s']:g} s"
+        return Outcome(state="timeout", error={"type": "Timeout", "message": text, "traceback": ""})
+    if ended.cancelled_by in LOST:
+        text = f"the attempt was lost: {ended.error or ended.cancelled_by}"
+        return Outcome(state="lost", error={"type": "WorkerLost", "message": text, "traceback": ""})
+    if ended.code == 0:
+        if claim.get("script"):
+            return Outcome(state="succeeded")
+        try:
+            return Outcome(state="succeeded", result=workdir.result())
+        except WorkdirError as error:
+            return failed("DaemonError", f"it ended with status 0, but {error}")
+    if ended.cancelled_by == "output":
+        return failed("DaemonError", ended.error or "it printed too much")
+    if ended.cancelled_by is not None:
+        text = "daemon shutdown grace expired" if ended.cancelled_by == SHUTDOWN else "cancelled"
+        return Outcome(state="killed", error={"type": "Cancelled", "message": text, "traceback": ""})
+    told = None if claim.get("script") else workdir.error()
+    if told is not None:
+        return Outcome(state="failed", error=told)
+    if not claim.get("script"):
+        found = explained(claim["python"], claim["path"])
+        if found is not None:
+            return failed("InterpreterError", found)
+    return failed("DaemonError", _death(claim, ended, job))
+
+
+def _death(claim: Mapping[str, Any], ended: Exit, job: Path) -> str:
+    what = "the script" if claim.get("script") else "the job's process"
+    if ended.error is not None:
+        return f"{what} did not run: {ended.error}"
+    how = f"exited with status {ended.code}" if ended.signal is None else f"was killed by {ended.signal}"
+    if ended.oom:
+        how += " for want of memory"
+    said = follow.tail(job / "stderr").decode(errors="replace").strip()
+    return f"{what} {how}" + (f"; it said last:\n{said}" if said else "")
+
+
+def _timeout(value: Any) -> float | None:
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
+        raise WorkdirError(f"run_config.timeout_s — seconds above 0 (got {value!r})")
+    return float(value)
+
+
+def _environment(run: Run, workdir: Workdir, environ: Mapping[str, str], owner: Account | None) -> dict[str, str]:
+    env = {name: value for name, value in environ.items() if not name.startswith(_STRIPPED)}
+    env.setdefault("PATH", os.defpath)
+    if owner is not None:
+        env |= {"HOME": owner.home, "USER": owner.name, "LOGNAME": owner.name}
+    env["PYTHONUNBUFFERED"] = "1"
+    wanted = run.run_config.get("env") or {}
+    if not isinstance(wanted, Mapping):
+        raise WorkdirError(f"run_config.env — names and values (got {type(wanted).__name__})")
+    for name, value in wanted.items():
+        if not isinstance(name, str) or not name or "=" in name or "\0" in f"{name}{value}":
+            raise WorkdirError(f"run_config.env — {name!r} cannot be a variable")
+        env[name] = value if isinstance(value, str) else str(value)
+    env |= {"DREAMLAKE_INVOCATION_ID": run.invocation_id, "DREAMLAKE_WORKDIR": str(workdir.path)}
+    named = {
+        "DREAMLAKE_PARENT_INVOCATION_ID": run.parent_id,
+        "DREAMLAKE_ROOT_INVOCATION_ID": run.root_id,
+        "DREAMLAKE_CLAIM": run.claim or None,
+        "DREAMLAKE_FIRST_SEQ": run.first_seq or None,
+        "DREAMLAKE_ATTEMPT": run.attempt if run.attempt != 1 else None,
+    }
+    env |= {name: str(value) for name, value in named.items() if value is not None}
+    return {**env, **run.env}
+
+
+def _import_path(python: str, env: Mapping[str, str], root: Path, owner: Account | None) -> dict[str, str]:
+    path = import_path(python, env.get("PYTHONPATH", ""))
+    if path is None:
+        return {}
+    return {"PYTHONPATH": path if owner is None else readable_by(owner, path, root)}
+
+
+def _as(owner: Account | None, argv: list[str], env: Mapping[str, str]) -> list[str]:
+    """The same as another user: `runuser` for root, else `sudo -n`, which is told what of the environment stays."""
+    if owner is None:
+        return argv
+    if os.geteuid() == 0:
+        return ["runuser", "-u", owner.name, "--", *argv]
+    if owner.uid == os.geteuid():
+        return argv
+    if shutil.which("sudo", path=env["PATH"]) is None:
+        raise WorkdirError(f"as_user: the daemon is not root, and this host has no sudo to become {owner.name}")
+    return ["sudo", "-n", "-u", owner.name, f"--preserve-env={','.join(env)}", "--", *argv]
