@@ -372,3 +372,48 @@ def test_this_very_machine_is_known_in_time() -> None:
     assert found.versions.kernel == f"{os.uname().sysname} {os.uname().release}"
     assert found.versions.cpu is None or found.versions.cpu["cores"] >= 1
     assert found.usable_cpus >= 1
+
+
+# ---- a real kubectl
+
+
+class ApiServer(BaseHTTPRequestHandler):
+    """As much of a cluster's API server as `kubectl version` asks for."""
+
+    def do_GET(self) -> None:
+        body = b'{"major":"1","minor":"31","gitVersion":"v1.31.2","platform":"linux/amd64"}'
+        found = self.path.partition("?")[0] == "/version"
+        self.send_response(200 if found else 404)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body) if found else 0))
+        self.end_headers()
+        self.wfile.write(body if found else b"")
+
+    def log_message(self, *_: object) -> None:
+        """Nothing is printed."""
+
+
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="there is no kubectl on this machine")
+@pytest.mark.inventory("N-072")
+def test_a_real_kubectl_is_a_runner_while_its_server_answers(host: Host) -> None:
+    kubectl = shutil.which("kubectl")
+    assert kubectl is not None
+    (host.bin / "kubectl").symlink_to(os.path.realpath(kubectl))
+    with ThreadingHTTPServer(("127.0.0.1", 0), ApiServer) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+        thread.start()
+        try:
+            config = host.root / "kubeconfig"
+            config.write_text(
+                "apiVersion: v1\nkind: Config\ncurrent-context: training\n"
+                f"clusters: [{{name: c, cluster: {{server: 'http://127.0.0.1:{server.server_address[1]}'}}}}]\n"
+                "users: [{name: u, user: {}}]\n"
+                "contexts: [{name: training, context: {cluster: c, user: u}}]\n"
+            )
+            host.environ |= {"KUBECONFIG": str(config), "HOME": str(host.root)}
+            found = host.detect()
+            assert (found.tags, found.runners) == (("host=kube", "kube:context=training"), ("kube",))
+        finally:
+            server.shutdown()
+            thread.join()
+    assert (host.detect().tags, host.detect().runners) == (("host=local",), ())
