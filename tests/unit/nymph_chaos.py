@@ -135,6 +135,7 @@ class Chaos:
         taken = len(self.jobs) + len(self.execs)
         assert taken <= bound, "never more than the slots"
         if self.poll is not None:
+            assert not self.signals or self.poll.body["capacity"] == 0, "nobody who leaves waits for work"
             assert taken + self.poll.body["capacity"] <= bound, "nor more than is free asked for"
         for pair, why in self.jobs.items():
             if why in ("starting", "running") and self.now >= self.thaw_until:
