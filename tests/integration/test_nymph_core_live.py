@@ -153,6 +153,14 @@ def submit(server: Served, to: str, **config: Any) -> str:
     return id_
 
 
+def begun(server: Served, id_: str) -> None:
+    """The server knows that it has begun: the poll that says so follows at once."""
+    deadline = time.monotonic() + 10
+    while server.post("/v1/producer/await", {"invocation_id": id_, "get": True}).body["invocation"]["attempt"] != 1:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
 def ended(server: Served, id_: str, timeout_s: float = 20.0) -> dict[str, Any]:
     answer = server.post("/v1/producer/await", {"invocation_id": id_, "timeout_s": timeout_s}).body
     assert answer["state"] != "pending"
@@ -184,10 +192,7 @@ def test_a_cancel_reaches_a_body_that_runs(server: Served) -> None:
     shell.start()
     id_ = submit(server, "nymph-cancel", sleep=30)
     assert shell.started.wait(10)
-    deadline = time.monotonic() + 10
-    while server.post("/v1/producer/await", {"invocation_id": id_, "get": True}).body["invocation"]["attempt"] != 1:
-        assert time.monotonic() < deadline, "the poll that says that it has begun follows at once"
-        time.sleep(0.01)
+    begun(server, id_)
     assert server.post(f"/v1/producer/invocations/{id_}/cancel", {}).body["cancelling"] is True
     assert ended(server, id_)["state"] == "killed"
     shell.leave()
@@ -200,6 +205,7 @@ def test_a_daemon_that_is_cut_off_has_stopped_before_another_one_begins(short_le
     cut.start()
     id_ = submit(short_leases, "nymph-cut", sleep=1.5 * LEASE_S)
     assert cut.started.wait(10)
+    begun(short_leases, id_)
     cut.offline = True
     other.start()
     assert other.started.wait(20)
