@@ -12,26 +12,22 @@ is in `keeping/protocol.py`, the life of a job in `keeping/job.py`.
 
 from __future__ import annotations
 
-import contextlib
 import errno
-import fcntl
 import gc
 import os
 import select
-import shutil
 import signal
 import socket
-import struct
 import sys
 import time
-import traceback
 
 from lakeshore._deaths import MemoryKills
 
 from .keeping import processes
 from .keeping.guard import GUARD_GRACE_S, guard, leave_terminal
-from .keeping.job import LEFTOVERS_GRACE_S, PATIENCE_S, Job, NotBegun, read_record
+from .keeping.job import LEFTOVERS_GRACE_S, PATIENCE_S, Job, NotBegun, read_record, remove
 from .keeping.ledger import Ledger
+from .keeping.place import hold, is_ours, listen, unlink
 from .keeping.protocol import (
     EXIT,
     JOBS,
@@ -115,12 +111,7 @@ class Keeper:
     def open(self) -> None:
         """Take over what an earlier keeper left, then listen."""
         self._take_over()
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(SOCKET)
-        self._listener.bind(SOCKET)
-        os.chmod(SOCKET, 0o600)
-        self._listener.listen(8)
-        self._listener.setblocking(False)
+        listen(self._listener)
         self._poll.register(self._listener, select.POLLIN)
 
     def run(self) -> None:
@@ -133,8 +124,7 @@ class Keeper:
             self._attend()
             self._speak()
         self._listener.close()
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(SOCKET)
+        unlink(SOCKET)
 
     def _running(self) -> list[Job]:
         return [job for job in self._jobs.values() if job.phase != "ended"]
@@ -296,7 +286,7 @@ class Keeper:
             directory = os.path.join(self._directory, JOBS, name)
             record = begun.get(name)
             if record is None:
-                shutil.rmtree(directory, ignore_errors=True)  # it never began
+                remove(directory)  # it never began
                 continue
             job = Job(name, directory)
             job.claim, job.pid, job.start = record.get("claim"), int(record["pid"]), str(record.get("start", ""))
@@ -342,7 +332,7 @@ class Keeper:
                 line, _address = self._listener.accept()
             except OSError:
                 return
-            if not _is_ours(line):
+            if not is_ours(line):
                 line.close()
                 continue
             line.setblocking(False)
@@ -442,7 +432,7 @@ class Keeper:
                 self._memory.look()
             job.hold(message, self._boot, self._memory)
         except BaseException:
-            shutil.rmtree(directory, ignore_errors=True)
+            remove(directory)
             raise
         self._renew(job, message.get("lease_s"))
         self._jobs[id_] = self._by_pid[job.pid] = job
@@ -465,7 +455,7 @@ class Keeper:
             except NotBegun as error:
                 del self._jobs[job.id], self._by_pid[job.pid]
                 self._ledger.forget(job.id)
-                shutil.rmtree(job.directory, ignore_errors=True)
+                remove(job.directory)
                 answer = {"error": str(error), "kind": "not begun"}
             self._say(peer, {**answer, "re": n})
 
@@ -498,7 +488,7 @@ class Keeper:
         if job.phase != "ended":
             return {"error": f"job {job.id} still runs", "kind": "running"}
         self._ledger.forget(job.id)
-        shutil.rmtree(job.directory, ignore_errors=True)
+        remove(job.directory)
         del self._jobs[job.id]
         return None
 
@@ -519,28 +509,12 @@ def _group(pid: int) -> int:
         return 0
 
 
-def _is_ours(line: socket.socket) -> bool:
-    """Whether the peer is of our user, or root. Where the system does not tell, the directory's mode decides."""
-    if not hasattr(socket, "SO_PEERCRED"):
-        return True
-    told = line.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-    _pid, uid, _gid = struct.unpack("3i", told)
-    return uid in (0, os.geteuid())
-
-
-def _hold(path: str) -> int:
-    """The lock of the directory. BlockingIOError when a keeper lives."""
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    return fd
-
-
 def _keep(directory: str, ready: int) -> None:
     """The keeper's life."""
     processes.end_with_parent(signal.SIGTERM)
     processes.adopt_orphans()
     try:
-        _lock = _hold(LOCK)
+        _lock = hold(LOCK)
     except BlockingIOError:
         os.write(ready, b"taken")
         os._exit(TAKEN)
@@ -580,12 +554,18 @@ def main(directory: str) -> int:
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS):
             os.write(ready, b"full")
-        traceback.print_exc()
+        _complain()
     except BaseException:  # noqa: BLE001  (a copy of the starter: it ends here whatever happens)
-        traceback.print_exc()
+        _complain()
     finally:
         sys.stderr.flush()
         os._exit(code)
+
+
+def _complain() -> None:
+    import traceback  # wall: it costs more than the rest of this module
+
+    traceback.print_exc()
 
 
 if __name__ == "__main__":

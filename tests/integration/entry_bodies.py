@@ -24,6 +24,12 @@ def pair(a: int, b: int) -> tuple[int, int]:
 
 
 @dls.udf
+def slow_pair(seconds: float) -> tuple[int, int]:
+    time.sleep(seconds)
+    return 1, 2
+
+
+@dls.udf
 def told() -> dict[str, Any]:
     child = dls.thunk(pair, 1, 2).to_envelope()
     secrets = [name for name in os.environ if "TOKEN" in name and name.startswith("LAKESHORE_")]

@@ -13,7 +13,6 @@ The order of its life:
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import json
 import os
@@ -171,8 +170,7 @@ class Job:
     def give_up(self) -> None:
         """End the child, which still waits at the gate."""
         os.kill(self.pid, signal.SIGKILL)
-        with contextlib.suppress(ChildProcessError):
-            os.waitpid(self.pid, 0)
+        os.waitpid(self.pid, 0)
         for fd in (self.failure, self.gate):
             if fd >= 0:
                 os.close(fd)
@@ -261,6 +259,16 @@ class Job:
             "directory": self.directory,
             "exit": self.exit,
         }
+
+
+def remove(directory: str) -> None:
+    """A job's directory, in which there are only files. What cannot be removed stays."""
+    try:
+        for name in os.listdir(directory):
+            os.unlink(os.path.join(directory, name))
+        os.rmdir(directory)
+    except OSError:
+        return
 
 
 def read_record(path: str) -> dict[str, Any] | None:

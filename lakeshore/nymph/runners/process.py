@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +66,13 @@ class Outcome:
     state: str
     result: bytes = b""
     error: dict[str, Any] | None = None
+    exit_code: int | None = None
+
+    @property
+    def ending(self) -> dict[str, Any]:
+        """As the core is told of it. A lost attempt has none: it is not acked but given back."""
+        told = {"state": self.state, "result_blob": self.result, "error": self.error, "exit_code": self.exit_code}
+        return {name: value for name, value in told.items() if value is not None}
 
     @property
     def said(self) -> str:
@@ -102,7 +109,9 @@ class ProcessRunner:
             job = await self.start(run)
         except Refused as refused:
             return refused.outcome
-        return await self.finish(job)
+        found = await self.ended(job)
+        await self.release(job, keep=found.state in ("failed", "killed", "timeout"))
+        return found
 
     async def start(self, run: Run) -> Kept:
         """Prepare and begin; Refused when it cannot be."""
@@ -118,17 +127,22 @@ class ProcessRunner:
             await trio.to_thread.run_sync(workdir.remove)
             raise Refused(failed("DaemonError", str(error))) from None
 
-    async def finish(self, job: Kept) -> Outcome:
-        """Wait for a job, its own or one that was found running; then tidy up."""
+    async def ended(self, job: Kept) -> Outcome:
+        """Wait for a job, its own or one that was found running, and read how it went. Everything stays where it is, so
+        that it can be read again, until `release`.
+        """
         ended = await self._keeper.wait(job.id)
         workdir = Workdir.at(self._root, job.claim["invocation_id"])
-        found = await trio.to_thread.run_sync(outcome, job.claim, ended, workdir, Path(job.directory))
-        if found.state in ("succeeded", "lost"):
-            await trio.to_thread.run_sync(workdir.remove)
-        else:
+        return await trio.to_thread.run_sync(outcome, job.claim, ended, workdir, Path(job.directory))
+
+    async def release(self, job: Kept, *, keep: bool) -> None:
+        """Its outcome has been told: the keeper forgets it; its directory goes, or (`keep`) is left to be looked at."""
+        workdir = Workdir.at(self._root, job.claim["invocation_id"])
+        if keep:
             await trio.to_thread.run_sync(workdir.keep, Path(job.directory))
+        else:
+            await trio.to_thread.run_sync(workdir.remove)
         await self._keeper.forget(job.id)
-        return found
 
 
 def order(run: Run, workdir: Workdir, environ: Mapping[str, str], owner: Account | None, *, grace_s: float) -> Order:
@@ -172,6 +186,10 @@ def job_id(run: Run) -> str:
 
 def outcome(claim: Mapping[str, Any], ended: Exit, workdir: Workdir, job: Path) -> Outcome:
     """What an end means. `claim` is what `order` gave to the keeper, `job` the keeper's directory of it."""
+    return replace(_outcome(claim, ended, workdir, job), exit_code=ended.code)
+
+
+def _outcome(claim: Mapping[str, Any], ended: Exit, workdir: Workdir, job: Path) -> Outcome:
     if ended.timed_out:
         text = f"timed out after {claim['timeout_s']:g} s"
         return Outcome(state="timeout", error={"type": "Timeout", "message": text, "traceback": ""})
