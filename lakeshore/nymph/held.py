@@ -68,6 +68,9 @@ class Held:
         self._story = story
         self._jobs: dict[Pair, Job] = {}
         self._claims = Recent()
+        self._taken: int | None = 0
+        self._lapses_at: tuple[float | None] | None = None
+        """What was counted last; None when something has changed since."""
 
     def __iter__(self) -> Iterator[Job]:
         return iter(list(self._jobs.values()))
@@ -97,18 +100,22 @@ class Held:
 
     def taken(self) -> int:
         """Slots that are taken, or promised to a claim that waits for its older body."""
-        return sum(job.state in _ALIVE or job.state == "waiting" for job in self._jobs.values())
+        if self._taken is None:
+            self._taken = sum(job.state in _ALIVE or job.state == "waiting" for job in self._jobs.values())
+        return self._taken
 
     def ready(self) -> list[Job]:
         """Waiting ones whose older body has ended."""
-        alive = {job.id for job in self.alive()}
-        return [job for job in self._jobs.values() if job.state == "waiting" and job.id not in alive]
+        waiting = [job for job in self._jobs.values() if job.state == "waiting"]
+        alive = {job.id for job in self.alive()} if waiting else ()
+        return [job for job in waiting if job.id not in alive]
 
     # -- what becomes of it
 
     def move(self, job: Job, event: str, now: float) -> str:
         """The job's next state. Raises IllegalTransition."""
         job.state = self._story.step(JOB, job.key, job.state, event, now)
+        self._taken = self._lapses_at = None
         if job.state in JOB.terminal:
             del self._jobs[job.pair]
         return job.state
@@ -141,10 +148,12 @@ class Held:
     def _add(self, job: Job, now: float) -> Job:
         job.state = self._story.born(JOB, job.key, job.state, now)
         self._jobs[job.pair] = job
+        self._taken = self._lapses_at = None
         return job
 
     def renew(self, pairs: tuple[Pair, ...], usable_until: float) -> None:
         """An answered poll has listed these."""
+        self._lapses_at = None
         for pair in pairs:
             job = self._jobs.get(pair)
             if job is not None:
@@ -152,10 +161,16 @@ class Held:
 
     def lapses_at(self) -> float | None:
         """When the first lease that is not renewed must be given up."""
-        return min((job.usable_until for job in self._jobs.values() if job.state in _MAY_LAPSE), default=None)
+        if self._lapses_at is None:
+            times = (job.usable_until for job in self._jobs.values() if job.state in _MAY_LAPSE)
+            self._lapses_at = (min(times, default=None),)
+        return self._lapses_at[0]
 
     def lapsed(self, now: float) -> list[Job]:
         """Those whose lease may be over at the server before long."""
+        first = self.lapses_at()
+        if first is None or now < first:
+            return []
         return [job for job in self._jobs.values() if job.state in _MAY_LAPSE and now >= job.usable_until]
 
 
