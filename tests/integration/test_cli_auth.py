@@ -7,20 +7,18 @@ import json
 import os
 import pty
 import re
-import select
 import stat
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 
 import pytest
+from cli_typed import typed
 from served import ADMIN, JSON, Served, environment, new_id, running
 
 from lakeshore.cli.auth import login_url
-from lakeshore.cli.main import main
 
 Run = Callable[..., tuple[int, str, str]]
 ROOT = Path(__file__).resolve().parents[2]
@@ -32,17 +30,6 @@ def own_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.setenv("LAKESHORE_STATE_DIR", str(tmp_path / "no-state"))
     monkeypatch.setattr(sys, "stdin", io.StringIO())
-
-
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Run:
-    def run(*arguments: str) -> tuple[int, str, str]:
-        capsys.readouterr()
-        code = main(arguments)
-        said = capsys.readouterr()
-        return code, said.out, said.err
-
-    return run
 
 
 @pytest.fixture
@@ -158,30 +145,6 @@ def test_an_admin_token_that_is_not_the_servers_mints_nothing(
     assert err.startswith("error: mint failed (401): ")
     assert "of-another-server" not in err
     assert not login_file.exists()
-
-
-def typed(answer: bytes, url: str, home: Path) -> tuple[int, bytes]:
-    """`auth login` in a terminal where `answer` is typed at the question: the exit code and what was shown."""
-    pid, terminal = pty.fork()
-    if pid == 0:
-        os.chdir(ROOT)
-        env = environment(XDG_CONFIG_HOME=str(home / "config"), TERM="xterm", LAKESHORE_URL=url)
-        os.execve(sys.executable, [sys.executable, "-m", "lakeshore", "auth", "login"], env)
-    screen, asked, deadline = b"", False, time.monotonic() + 60
-    while time.monotonic() < deadline:
-        if select.select([terminal], [], [], 0.1)[0]:
-            try:
-                data = os.read(terminal, 4096)
-            except OSError:  # the other end is closed
-                break
-            if not data:
-                break
-            screen += data
-        if b"Token for" in screen and not asked:
-            asked = True
-            os.write(terminal, answer)
-    os.close(terminal)
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), screen
 
 
 @pytest.mark.inventory("C-065", "C-955")

@@ -12,7 +12,6 @@ import pytest
 from served import ADMIN, Served
 
 from lakeshore import HttpDispatch, SyncQueue
-from lakeshore.cli.main import main
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -23,16 +22,9 @@ def no_saved_login(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def run(server: Served, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Run one command; (exit code, stdout, stderr)."""
+def run(server: Served, monkeypatch: pytest.MonkeyPatch, run: Run) -> Run:
+    """Run one command against the open server; (exit code, stdout, stderr)."""
     monkeypatch.setenv("LAKESHORE_URL", server.url)
-
-    def run(*arguments: str) -> tuple[int, str, str]:
-        capsys.readouterr()
-        code = main(arguments)
-        said = capsys.readouterr()
-        return code, said.out, said.err
-
     return run
 
 

@@ -19,7 +19,6 @@ import pytest
 import served
 
 from lakeshore import HttpDispatch
-from lakeshore.cli.main import main
 from lakeshore.wire import unpack
 from lakeshore.wire.envelope import Envelope
 
@@ -32,15 +31,12 @@ def no_saved_login(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    def run(url: str, *arguments: str) -> tuple[int, str, str]:
+def run(monkeypatch: pytest.MonkeyPatch, run: Run) -> Run:
+    def run_at(url: str, *arguments: str) -> tuple[int, str, str]:
         monkeypatch.setenv("LAKESHORE_URL", url)
-        capsys.readouterr()
-        code = main(arguments)
-        said = capsys.readouterr()
-        return code, said.out, said.err
+        return run(*arguments)
 
-    return run
+    return run_at
 
 
 def listed(run: Run, url: str) -> list[dict[str, Any]]:
