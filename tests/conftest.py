@@ -6,9 +6,14 @@ import os
 
 import inventory_record
 import pytest
+from hypothesis import HealthCheck, settings
+
+# How long an example takes says something of the machine's other work, and nothing of the code.
+settings.register_profile("shared machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    settings.load_profile("shared machine")
     inventory_record.start(config)
 
 
