@@ -33,6 +33,7 @@ def place(tmp_path: Path) -> Path:
     return tmp_path / "daemon"
 
 
+@pytest.mark.inventory("K-34")
 def test_a_job_is_recorded_before_it_runs_and_its_end_is_written_whole(place: Path) -> None:
     async def main() -> None:
         async with k.keeper(place) as keeper:
@@ -299,6 +300,7 @@ def test_a_daemons_kill_9_costs_no_job_when_it_comes_back(place: Path, tmp_path:
     k.run(main)
 
 
+@pytest.mark.inventory("K-11")
 def test_without_a_daemon_the_jobs_end_before_their_leases_do_and_their_ends_are_told_later(
     place: Path, tmp_path: Path
 ) -> None:
@@ -350,6 +352,7 @@ def test_a_keeper_that_dies_takes_its_jobs_with_it_and_the_next_one_says_so(plac
     k.run(main)
 
 
+@pytest.mark.inventory("K-11")
 def test_a_lease_that_is_not_renewed_ends_its_job_while_the_daemon_hangs(place: Path) -> None:
     async def main() -> None:
         async with k.keeper(place) as keeper:

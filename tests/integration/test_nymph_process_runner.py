@@ -79,7 +79,7 @@ async def settled(host: Host, run: Run) -> Outcome:
 
 @pytest.mark.inventory("N-201", "N-202", "N-207")
 @pytest.mark.inventory("N-203", "N-204", "N-206")
-@pytest.mark.inventory("N-194", "N-209", "N-425")
+@pytest.mark.inventory("N-194", "N-209", "P-356")
 def test_a_function_is_run_in_its_directory_and_nothing_is_left_after_its_success(host: Host) -> None:
     async def main() -> None:
         async with host.open():
@@ -105,7 +105,7 @@ def test_a_function_is_run_in_its_directory_and_nothing_is_left_after_its_succes
     k.run(main)
 
 
-@pytest.mark.inventory("N-195", "N-203", "N-204")
+@pytest.mark.inventory("N-195", "N-204", "P-356")
 def test_a_failure_is_told_with_its_type_and_its_directory_stays_with_what_was_printed(host: Host) -> None:
     async def main() -> None:
         async with host.open():
@@ -121,7 +121,7 @@ def test_a_failure_is_told_with_its_type_and_its_directory_stays_with_what_was_p
 
 
 @pytest.mark.inventory("N-186", "N-210")
-@pytest.mark.inventory("N-208", "N-212")
+@pytest.mark.inventory("N-208", "N-212", "N-425")
 def test_a_script_is_judged_by_its_status_and_its_output_is_kept(host: Host) -> None:
     script = "cat; pwd; echo $SEEN$LAKESHORE_TOKEN$PYTHONHOME$MINE; shopt login_shell >&2; exit $CODE"
 
@@ -146,7 +146,7 @@ def test_a_script_is_judged_by_its_status_and_its_output_is_kept(host: Host) -> 
     k.run(main)
 
 
-@pytest.mark.inventory("N-413")
+@pytest.mark.inventory("N-413", "K-35")
 def test_a_body_that_takes_too_long_is_a_timeout(host: Host) -> None:
     async def main() -> None:
         async with host.open():
