@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pwd
+import shutil
 import stat
 import subprocess
 import sys
@@ -13,8 +14,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import cloudpickle
 import entry_bodies as bodies
 import kept as k
+import msgpack
 import pytest
 import trio
 from served import new_id
@@ -342,26 +345,57 @@ def test_what_another_user_left_is_read_as_theirs(host: Host, tmp_path: Path) ->
     k.run(main)
 
 
-def test_a_function_runs_as_a_user_who_cannot_read_our_own_files(tmp_path: Path) -> None:
+def python_of(user: pwd.struct_passwd) -> str:
+    """An interpreter that this user may run."""
+    for python in (sys.executable, shutil.which("python3", path="/usr/local/bin:/usr/bin:/bin")):
+        probe = "import sys; sys.exit(sys.version_info < (3, 11))"
+        argv = ["runuser", "-u", user.pw_name, "--", str(python), "-c", probe]
+        if python and subprocess.run(argv, capture_output=True, check=False, cwd="/").returncode == 0:
+            return python
+    pytest.skip(f"{user.pw_name} cannot run any Python 3.11 of this host")
+
+
+def test_a_function_runs_as_another_user(host: Host, tmp_path: Path) -> None:
     user = someone()
+    python = python_of(user)
     open_to_all(tmp_path)
-    probe = ["runuser", "-u", user.pw_name, "--", sys.executable, "-c", "import msgpack, cloudpickle"]
-    if subprocess.run(probe, capture_output=True, check=False, cwd="/").returncode != 0:
-        pytest.skip(f"{user.pw_name} cannot run {sys.executable}")
-    private = tmp_path / "private"
-    private.mkdir(0o700)
+    theirs = tmp_path / "theirs"
+    for package in (msgpack, cloudpickle):
+        folder = Path(str(package.__file__)).parent
+        shutil.copytree(folder, theirs / folder.name, ignore=shutil.ignore_patterns("*.so"))
+    shutil.copy(HERE / "entry_bodies.py", theirs)
+    config = {"python": python, "env": {"PYTHONPATH": str(theirs)}}
+
+    async def main() -> None:
+        async with host.open():
+            id_, args = call(bodies.pair, 1, 2)
+            found = await settled(host, Run(invocation_id=id_, args=args, as_user=user.pw_name, run_config=config))
+            assert found.state == "succeeded", found
+            assert wire.unpack(found.result) == (1, 2)
+            left = host.left()
+            assert [name for name in left["directories"] if not name.startswith(".lakeshore-")] == []
+            assert (left["processes"], left["records"]) == ([], [])
+
+    k.run(main)
+
+
+def test_packages_that_another_user_cannot_read_are_copied_once(tmp_path: Path) -> None:
+    user = someone()
+    python = python_of(user)
+    open_to_all(tmp_path)
+    hidden = tmp_path / "hidden"
+    hidden.mkdir(0o700)
     for name in ("lakeshore", "dreamlake"):
-        (private / name).symlink_to(k.ROOT / name)
+        shutil.copytree(k.ROOT / name, hidden / name, ignore=shutil.ignore_patterns("__pycache__"))
     account = Account.named(user.pw_name)
-    hidden = private / "tree"
-    subprocess.run(["cp", "-rL", f"{private}/.", str(hidden)], check=False, capture_output=True)
-    path = readable_by(account, str(hidden), tmp_path / "udf")
-    assert path.startswith(str(tmp_path / "udf/.lakeshore-"))
-    assert readable_by(account, str(hidden), tmp_path / "udf") == path
-    told = subprocess.run(
-        ["runuser", "-u", user.pw_name, "--", sys.executable, "-c", "import lakeshore; print(lakeshore.__file__)"],
-        env={"PATH": os.environ["PATH"], "PYTHONPATH": path}, capture_output=True, text=True, check=True, cwd="/",
-    )  # fmt: skip
+    search = os.pathsep.join([str(hidden), "/of/the/user"])
+    path, rest = readable_by(account, search, tmp_path / "udf").split(os.pathsep)
+    assert (Path(path).parent, rest) == (tmp_path / "udf", "/of/the/user")
+    assert readable_by(account, search, tmp_path / "udf") == os.pathsep.join([path, rest])
+    program = "import lakeshore, dreamlake.lakeshore; print(lakeshore.__file__)"
+    argv = ["runuser", "-u", user.pw_name, "--", python, "-c", program]
+    env = {"PATH": os.environ["PATH"], "PYTHONPATH": path}
+    told = subprocess.run(argv, env=env, capture_output=True, text=True, check=True, cwd="/")
     assert told.stdout.strip() == f"{path}/lakeshore/__init__.py"
 
 
