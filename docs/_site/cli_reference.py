@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import click
 
 from lakeshore.cli.exits import ExitCode
+from lakeshore.cli.program import program
 from lakeshore.cli.table import COMMANDS, NOT_BUILT, OPTIONS, Entry
 
 HEAD = """<!-- about: Every command and option of lakeshore. -->
@@ -67,7 +68,7 @@ def _below(path: str, command: click.Command) -> Iterator[tuple[str, click.Comma
         return
     yield path, command
     if isinstance(command, click.Group):
-        with click.Context(command, info_name=path) as context:
+        with click.Context(command, info_name=path, **program.context_settings) as context:
             for name in command.list_commands(context):
                 inner = command.get_command(context, name)
                 if inner is not None:
@@ -76,7 +77,7 @@ def _below(path: str, command: click.Command) -> Iterator[tuple[str, click.Comma
 
 def _command(path: str, command: click.Command) -> list[str]:
     depth = "##" if path.count(" ") == 1 else "###"
-    context = click.Context(command, info_name=path)
+    context = click.Context(command, info_name=path, **program.context_settings)
     usage = " ".join([path, *command.collect_usage_pieces(context)])
     lines = [f"{depth} {path}\n", f"```text\n{usage}\n```\n"]
     if command.help:

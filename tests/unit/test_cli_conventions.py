@@ -23,7 +23,7 @@ OWN_ARGUMENTS = {"__suggest"}
 def walk(command: click.Command, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], click.Command]]:
     yield path, command
     if isinstance(command, click.Group):
-        with click.Context(command) as ctx:
+        with click.Context(command, **program.context_settings) as ctx:
             for name in command.list_commands(ctx):
                 found = command.get_command(ctx, name)
                 if found is not None and name not in OWN_ARGUMENTS and (path or name in COMMANDS):
@@ -135,7 +135,8 @@ def test_what_a_server_says_does_not_steer_the_terminal(
 
 
 def as_typed(command: str) -> list[str]:
-    needed = [WORDS[param.make_metavar(click.Context(TREE[command]))] for param in arguments(command) if param.required]
+    ctx = click.Context(TREE[command], **program.context_settings)
+    needed = [WORDS[param.make_metavar(ctx)] for param in arguments(command) if param.required]
     yes = ["--yes"] if any("--yes" in param.opts for param in TREE[command].params) else []
     return [*command.split(), *needed, *yes]
 
