@@ -78,14 +78,12 @@ def test_root_with_a_users_home_takes_nothing_from_it_and_leaves_nothing_in_it(
 
 
 @needs_root
-def test_a_user_with_roots_home_starts_and_leaves_nothing(pyz: Path, tmp_path: Path) -> None:
-    home, scratch, copy = (tmp_path / name for name in ("home", "scratch", "lakeshore"))
+def test_a_user_with_roots_home_starts_and_leaves_nothing(pyz: Path, public_place: Path) -> None:
+    home, scratch, copy = (public_place / name for name in ("home", "scratch", "lakeshore"))
     home.mkdir()
     scratch.mkdir(mode=0o700)
     os.chown(scratch, STRANGER, STRANGER)
     shutil.copy(pyz, copy)
-    for path in (tmp_path, *list(tmp_path.parents)[:2]):
-        path.chmod(path.stat().st_mode | 0o055)
     done = subprocess.run(
         [system_python(), "-S", str(copy), "--version"],
         check=False,

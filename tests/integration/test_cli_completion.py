@@ -173,7 +173,7 @@ def test_ids_and_queues_come_from_the_server_that_the_line_names(tab: Shell, ser
         assert set(ids) <= set(until_there(lambda verb=verb: tab.offered(f"lakeshore jobs {verb} ")))
     assert queue.name in until_there(lambda: tab.offered("lakeshore jobs list --queue "))
     assert tab.typed(f"lakeshore worker start --queue {queue.name[:-2]}\t")[-1] == queue.name
-    assert tab.offered("lakeshore --namespace other jobs show ") == []
+    assert tab.offered(f"lakeshore --namespace {queue.name} jobs show ") == []
     assert tab.offered("lakeshore jobs show --url http://127.0.0.1:9 ") == []
 
 
