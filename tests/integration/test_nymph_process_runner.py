@@ -330,8 +330,13 @@ def test_what_another_user_left_is_read_as_theirs(host: Host, tmp_path: Path) ->
     secret.write_text('{"type": "Stolen", "message": "root reads this"}')
     secret.chmod(0o600)
     thief = tmp_path / "thief"
-    thief.write_text(f"#!/bin/sh\nln -s {secret} error.json; ln -s {secret} result.msgpack; exit $CODE\n")
+    ran_as = tmp_path / "ran-as"
+    thief.write_text(
+        f"#!/bin/sh\nid -u >> {ran_as}; ln -s {secret} error.json; ln -s {secret} result.msgpack; exit $CODE\n"
+    )
     thief.chmod(0o755)
+    ran_as.touch()
+    ran_as.chmod(0o666)
 
     async def main() -> None:
         async with host.open():
@@ -343,6 +348,10 @@ def test_what_another_user_left_is_read_as_theirs(host: Host, tmp_path: Path) ->
                 assert b"root" not in found.result
 
     k.run(main)
+    assert set(ran_as.read_text().split()) == {str(user.pw_uid)}, (
+        "nothing of theirs runs as us, not even to ask its age"
+    )
+    assert not Path("error.json").is_symlink()
 
 
 def python_of(user: pwd.struct_passwd) -> str:

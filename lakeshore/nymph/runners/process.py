@@ -174,6 +174,7 @@ def order(run: Run, workdir: Workdir, environ: Mapping[str, str], owner: Account
             "script": run.script is not None,
             "python": python,
             "path": env.get("PATH", os.defpath),
+            "prefix": _as(owner, [], env),
             "timeout_s": timeout_s,
         },
     )
@@ -212,7 +213,7 @@ def _outcome(claim: Mapping[str, Any], ended: Exit, workdir: Workdir, job: Path)
     if told is not None:
         return Outcome(state="failed", error=told)
     if not claim.get("script"):
-        found = explained(claim["python"], claim["path"])
+        found = explained(claim["python"], claim["path"], claim["prefix"])
         if found is not None:
             return failed("InterpreterError", found)
     return failed("DaemonError", _death(claim, ended, job))
