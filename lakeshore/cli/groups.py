@@ -50,6 +50,25 @@ class Group(click.Group):
         return _or(near) if near else ""
 
 
+class LazyGroup(Group):
+    """A group that imports a verb when it is called. `verbs`: name -> "module:attribute" of its click command."""
+
+    def __init__(self, *args: Any, verbs: dict[str, str], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.verbs = verbs
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted({*super().list_commands(ctx), *self.verbs})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        where = self.verbs.get(self.aliases.get(cmd_name, cmd_name))
+        if where is None:
+            return super().get_command(ctx, cmd_name)
+        module, attribute = where.split(":")
+        command: click.Command = getattr(import_module(module), attribute)
+        return command
+
+
 def _or(names: list[str]) -> str:
     return f" (did you mean {' or '.join(map(repr, names))}?)"
 
@@ -74,7 +93,9 @@ class Program(Group):
     def _meant(self, ctx: click.Context, name: str) -> str:
         groups = ((command, self.get_command(ctx, command)) for command in COMMANDS)
         verbs = [
-            f"{above} {name}" for above, group in groups if isinstance(group, click.Group) and name in group.commands
+            f"{above} {name}"
+            for above, group in groups
+            if isinstance(group, click.Group) and name in group.list_commands(ctx)
         ]
         return _or(verbs) if verbs else super()._meant(ctx, name)
 

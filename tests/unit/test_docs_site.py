@@ -73,7 +73,9 @@ def test_every_command_and_every_option_has_its_place() -> None:
             if isinstance(parameter, click.Option) and not parameter.hidden:
                 assert max(parameter.opts, key=len) in page
         if isinstance(command, click.Group):
-            assert {f"{path} {name}" for name, inner in command.commands.items() if not inner.hidden} <= found.keys()
+            ctx = click.Context(command)
+            below = {name: command.get_command(ctx, name) for name in command.list_commands(ctx)}
+            assert {f"{path} {name}" for name, inner in below.items() if inner and not inner.hidden} <= found.keys()
     assert all(f"| `{name}` |" in page for name in NOT_BUILT)
     assert not re.search(r"\bx(<|>|&lt;)=|=None", page), "a range in click's words"
 
