@@ -83,7 +83,7 @@ def list_(
         )
         return
     now = datetime.now(UTC)
-    columns = ("id", "state", "worker", "queue", "attempt", "submitted", "started")
+    columns = ("id", "state", "worker", "queue", "attempt", "submitted", "started", "function")
     cells = [
         (
             str(row["id"]),
@@ -93,6 +93,7 @@ def list_(
             str(row.get("attempt", "")),
             age(row.get("submittedAt"), now),
             ahead(row.get("due"), now) if row.get("why") else age(row.get("startedAt"), now),
+            str(row.get("functionQualname") or "—"),
         )
         for row in rows
     ]
@@ -289,6 +290,8 @@ def _refused(error: ApiError) -> Exception:
 def describe(row: dict[str, Any], now: datetime) -> list[str]:
     """The record as lines for a person: facts in a column, then nested values, then the error's traceback as it is."""
     row = {key: value for key, value in row.items() if key not in ALIASES or row.get(ALIASES[key], ...) != value}
+    if (shown := row.pop("functionQualname", None)) is not None:
+        row["function"] = shown  # the rest of it says how it travelled: --json has that
     lines, nested = [], []
     width = max(len(key) for key in row) + 2 if row else 0
     error = row.get("error")

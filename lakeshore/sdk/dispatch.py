@@ -51,6 +51,7 @@ class Dispatch:
     """
 
     local = True
+    shows_names = True
 
     def __init__(self, path: str | Path = ":memory:", *, ns: str = "default", durability: Durability = "power") -> None:
         self.path = str(path)
@@ -78,17 +79,19 @@ class Dispatch:
         retry_failed: str | None = None,
         delay: float | None = None,
         due: float | None = None,
+        name: str | None = None,
     ) -> str:
         """Put one invocation on a queue, durably; the id that holds it (an earlier one when `key` was used before).
 
         `run_config` may carry `max_attempts` and `timeout_s`. Nobody gets it for `delay` seconds, or before the instant
-        `due` (epoch seconds). Raises DispatchError: the id is taken, the queue is not active, over 100 MiB.
+        `due` (epoch seconds). `name` is what lists show as the function. Raises DispatchError: the id is taken, the
+        queue is not active, over 100 MiB.
         """
         refused = outcomes.too_large(len(envelope), "the call's arguments")
         if refused is not None:
             raise refused
         args = self._state().keep(id, "args", envelope)
-        item = submission(self.ns, queue, id, args, key, priority, parent, run_config, retry_failed, delay, due)
+        item = submission(self.ns, queue, id, args, key, priority, parent, run_config, retry_failed, delay, due, name)
         done = self._write(lambda tx: submits.submit(tx, item, time.time()))
         if done.due is None:
             self._ring_work(done.queue)

@@ -55,6 +55,7 @@ class AsyncHttp:
         retry_failed: str | None = None,
         delay: float | None = None,
         due: float | None = None,
+        name: str | None = None,
     ) -> str:
         """As `HttpDispatch.submit`."""
         refused = outcomes.too_large(len(envelope), "the call's arguments")
@@ -75,6 +76,7 @@ class AsyncHttp:
             retry_failed=retry_failed,
             delay=delay,
             due=due,
+            name=name,
         )
         if not http_wire.waits(item):
             return await self._loop().submit(item)

@@ -48,6 +48,7 @@ class HttpDispatch:
     """
 
     local = False
+    shows_names = True
 
     def __init__(
         self, base_url: str, *, token: str | None = None, namespace: str = "default", timeout: float = 30.0
@@ -90,6 +91,7 @@ class HttpDispatch:
         retry_failed: str | None = None,
         delay: float | None = None,
         due: float | None = None,
+        name: str | None = None,
     ) -> str:
         """As `Dispatch.submit`. Payloads over 256 KiB travel beside the call; over 100 MiB nothing is sent."""
         state = self._state()
@@ -104,6 +106,7 @@ class HttpDispatch:
             retry_failed=retry_failed,
             delay=delay,
             due=due,
+            name=name,
         )
         return state.submit(item)
 

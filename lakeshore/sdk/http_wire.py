@@ -102,13 +102,14 @@ def submit_item(
     retry_failed: str | None = None,
     delay: float | None = None,
     due: float | None = None,
+    name: str | None = None,
 ) -> dict[str, Any]:
     """One submit; `args` is `{"args_blob": …}` or `{"args_ref": …}`."""
     config = {**(run_config or {}), "queue": queue, "priority": float(priority), "key": key}
     item: dict[str, Any] = {
         "invocation_id": id,
         "queue": queue,
-        "function": _STUB,
+        "function": _STUB if name is None else {**_STUB, "name": name},
         **args,
         "run_config": config,
         "code_context": {},

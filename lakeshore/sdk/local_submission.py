@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from typing import Any
 
@@ -10,7 +11,7 @@ import msgpack
 from ..plane import submits
 from ..plane.contract import Payload, Submission
 
-FUNCTION = msgpack.packb({"module": "_native_wire", "qualname": "_native_wire.envelope", "version": "v1"})
+STUB = {"module": "_native_wire", "qualname": "_native_wire.envelope", "version": "v1"}
 
 
 def submission(
@@ -25,17 +26,19 @@ def submission(
     retry_failed: str | None,
     delay: float | None,
     due: float | None,
+    name: str | None,
 ) -> Submission:
     """The row to insert; `args` are in their place by now."""
     config = {**(run_config or {}), "queue": queue, "priority": float(priority), "key": key}
     packed = msgpack.packb(config)
+    function = _function(name)
     return Submission(
         ns=ns,
         queue=queue,
         id=id_,
         args=args,
-        hash=submits.fingerprint(queue, FUNCTION, args, packed),
-        function=FUNCTION,
+        hash=submits.fingerprint(queue, function, args, packed),
+        function=function,
         run_config=packed,
         priority=float(priority),
         key=key,
@@ -44,3 +47,9 @@ def submission(
         retry_nonce=retry_failed,
         due=due if delay is None else time.time() + delay,
     )
+
+
+@functools.lru_cache(maxsize=256)
+def _function(name: str | None) -> bytes:
+    packed: bytes = msgpack.packb(STUB if name is None else {**STUB, "name": name})
+    return packed

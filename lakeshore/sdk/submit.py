@@ -22,7 +22,7 @@ from lakeshore.sdk import delays
 from lakeshore.sdk.context import current
 from lakeshore.sdk.functions import UDF, inner
 from lakeshore.sdk.ids import new_id
-from lakeshore.sdk.transport import describe, name_of
+from lakeshore.sdk.transport import describe, name_of, shown_name
 from lakeshore.wire.values import value
 
 WAIT_S = 30.0
@@ -59,6 +59,8 @@ class _Prepared:
     envelope: wire.Envelope
     options: CallOptions
     when: dict[str, float]
+    name: str | None
+    """None for a plane that is somebody else's and shows no names."""
 
     @property
     def timeout(self) -> float | None:
@@ -102,6 +104,8 @@ class _Prepared:
             how["run_config"] = config
         if self.options.retry_failed:
             how["retry_failed"] = new_id()  # a nonce: a resent submit does not queue the row twice
+        if self.name is not None:
+            how["name"] = self.name
         how |= self.when
         return how
 
@@ -196,7 +200,8 @@ def _prepare(udf: UDF[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) 
         cfg=_code(function, plane),
         function=function,
     )
-    return _Prepared(plane=plane, queue=queue, envelope=envelope, options=options, when=when)
+    name = shown_name(inner(udf)) if getattr(plane, "shows_names", False) else None
+    return _Prepared(plane=plane, queue=queue, envelope=envelope, options=options, when=when, name=name)
 
 
 def _default_plane() -> Any:

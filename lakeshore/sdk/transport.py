@@ -28,6 +28,7 @@ from lakeshore.wire.names import ANY_SOURCE
 INLINE_PICKLE_LIMIT = 32 * 1024
 POLICIES = ("strict", "minor", "off")
 MOST_PASSED = 1024
+SHOWN = 200
 
 _hashes: dict[int, tuple[Any, str | None]] = {}  # by id, with the function kept alive so that an id is not reused
 
@@ -127,6 +128,13 @@ def name_of(fn: Any) -> str:
     if isinstance(fn, functools.partial):
         return name_of(fn.func)
     return str(getattr(fn, "__qualname__", None) or type(fn).__qualname__)
+
+
+def shown_name(fn: Any) -> str:
+    """What a row shows as its function, `module.qualname` of at most 200 characters. Nothing is found by it."""
+    found = fn.func if isinstance(fn, functools.partial) else fn
+    module = getattr(found, "__module__", None)
+    return (f"{module}.{name_of(fn)}" if module else name_of(fn))[:SHOWN]
 
 
 def _where(fn: Any, name: str) -> str:

@@ -194,12 +194,15 @@ def _due(item: SubmitItem) -> float | None:
 
 def _packed_function(function: FunctionRef | None) -> bytes:
     function = function or NATIVE_FUNCTION
-    return _pack_function(function.module, function.qualname, function.version)
+    if function.name is not None and not 0 < len(function.name) <= _LONGEST_KEY:
+        raise bad_field("function.name", f"must have 1 to {_LONGEST_KEY} characters")
+    return _pack_function(function.module, function.qualname, function.version, function.name)
 
 
 @functools.lru_cache(maxsize=4096)
-def _pack_function(module: str, qualname: str, version: str) -> bytes:
-    packed: bytes = msgpack.packb({"module": module, "qualname": qualname, "version": version})
+def _pack_function(module: str, qualname: str, version: str, name: str | None) -> bytes:
+    told = {"module": module, "qualname": qualname, "version": version}
+    packed: bytes = msgpack.packb(told if name is None else {**told, "name": name})
     return packed
 
 

@@ -111,11 +111,13 @@ class FunctionRef:
     """What a row says it calls.
 
     The native path sends the stub `NATIVE_FUNCTION`: the callable's identity is inside the Envelope (S-352).
+    `name` stands beside it, for people: what a list shows as the function (S-784). Nothing is found by it.
     """
 
     module: str
     qualname: str
     version: str = "v1"
+    name: str | None = None
 
 
 NATIVE_FUNCTION: Final = FunctionRef(module="_native_wire", qualname="_native_wire.envelope", version="v1")

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import worker_bodies as bodies
 from served import ADMIN, Served
 
 from lakeshore import HttpDispatch, SyncQueue
@@ -93,9 +94,21 @@ def test_the_table_has_the_documented_columns_and_nothing_else_is_on_stdout(run:
     code, out, err = run("jobs", "list", "--queue", queue.name)
     head, row = out.splitlines()
     assert code == 0
-    assert head.split() == ["ID", "STATE", "WORKER", "QUEUE", "ATTEMPT", "SUBMITTED", "STARTED"]
+    assert head.split() == ["ID", "STATE", "WORKER", "QUEUE", "ATTEMPT", "SUBMITTED", "STARTED", "FUNCTION"]
     assert row.split()[:4] == [invocation, "queued", "—", queue.name]
     assert err == ""
+
+
+@pytest.mark.inventory("S-784")
+def test_a_call_is_listed_and_shown_by_its_functions_name(run: Run, queue: SyncQueue) -> None:
+    invocation = bodies.add.submit(1, 2, _queue=queue.name, _dispatch=queue.plane)
+    (row,) = listed(run, queue)
+    assert row["functionQualname"] == "worker_bodies.add"
+    _code, out, _err = run("jobs", "list", "--queue", queue.name)
+    assert out.splitlines()[1].split()[-1] == "worker_bodies.add"
+    _code, out, _err = run("jobs", "show", invocation)
+    assert ["function", "worker_bodies.add"] in [line.split() for line in out.splitlines()]
+    assert "_native_wire" not in out
 
 
 def test_an_empty_list_says_so_on_stderr_and_is_an_empty_array(run: Run, queue: SyncQueue) -> None:

@@ -61,12 +61,13 @@ def test_the_constructor_is_the_documented_one() -> None:
     ]
 
 
-@pytest.mark.inventory("P-297", "P-305", "P-310")
+@pytest.mark.inventory("P-297", "P-305", "S-784")
 def test_submit_posts_the_envelope_as_opaque_bytes(q: dls.SyncQueue, recorder: Recorder) -> None:
     inv = bodies.add.submit(1, 2, _queue=q.name, _dispatch=q.plane, _key="k", _priority=1.5)
     (sent,) = about(recorder, SUBMIT, inv)
     envelope = wire.Envelope.from_bytes(sent["args_blob"])
     assert (envelope.id, envelope.key, envelope.unpack_args()) == (inv, "k", (1, 2))
+    assert sent["function"].pop("name") == "worker_bodies.add", "beside the documented stub, for people"
     assert {name: value for name, value in sent.items() if name != "watch"} == {
         "invocation_id": inv,
         "queue": q.name,

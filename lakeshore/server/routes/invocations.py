@@ -34,6 +34,7 @@ def row_body(app: App, row: dict[str, Any]) -> dict[str, Any]:
     """One row as JSON can say it (S-346): times in ISO 8601, bytes absent."""
     function = row["function"] or {}
     named = (str(function.get("module", "")), str(function.get("qualname", "")), str(function.get("version", "")))
+    shown = str(function.get("name") or named[1])
     worker = row["worker"]
     known = None if worker is None else app.records.worker(row["ns"], worker)
     cancelling = bool(row["cancel_requested"]) and row["state"] == "running"
@@ -47,8 +48,8 @@ def row_body(app: App, row: dict[str, Any]) -> dict[str, Any]:
         "worker": worker if known is None else known.label or worker,
         "queueName": row["queue"],
         "queue": row["queue"],
-        "functionId": _function_id(*named),
-        "functionQualname": named[1] or None,
+        "functionId": _function_id(named[0], shown, named[2]),
+        "functionQualname": shown or None,
         "function": function or None,
         "priority": row["priority"],
         "key": row["key"],
@@ -71,9 +72,9 @@ def row_body(app: App, row: dict[str, Any]) -> dict[str, Any]:
 
 
 @functools.lru_cache(maxsize=4096)
-def _function_id(module: str, qualname: str, version: str) -> str:
-    """An id for a function's triple, of the shape that ids of documents have."""
-    return hashlib.sha256("\0".join((module, qualname, version)).encode("utf-8", "replace")).hexdigest()[:24]
+def _function_id(*named: str) -> str:
+    """An id for what names a function, of the shape that ids of documents have."""
+    return hashlib.sha256("\0".join(named).encode("utf-8", "replace")).hexdigest()[:24]
 
 
 async def listing(app: App, request: Request, caller: Caller) -> Response:
