@@ -5,6 +5,7 @@ Tiers, in this order:
   2. Open mode (no LAKESHORE_ADMIN_TOKEN) lets everybody else in who comes over loopback to a loopback Host, not from
      another site's page, and on Linux from a process of the server's own user or root. `--open` lifts the rule about
      the user, and the one about loopback when it opened another address.
+     What comes through a tunnel comes from another machine, whatever its address says: never by open mode.
   3. Otherwise a bearer is needed: 401.
 
 The namespace is the credential's. Open and admin callers name one with X-LS-Namespace (else `default`), and so do org
@@ -39,6 +40,8 @@ ADMIN_HINT: Final = "send LAKESHORE_ADMIN_TOKEN as the bearer; on the server's m
 INVALID_HINT: Final = "it may be mistyped, of another server, or of a namespace that was deleted"
 _OWN_SITE: Final = (b"same-origin", b"none")
 _CACHED: Final = 1024
+TUNNEL: Final = "tunnel"
+"""The name of the listener on which tunnels end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,9 +110,10 @@ class Gate:
         `ns` must follow from the request's head: what was found is kept with it, while no record changes.
         """
         head = request.head
+        opened = self.is_open and request.connection.listener != TUNNEL
         authorization = head.headers.get(b"authorization")
         if authorization is None:
-            if not self.is_open:
+            if not opened:
                 raise HttpError(
                     401,
                     "missing bearer token",
@@ -146,7 +150,7 @@ class Gate:
                 mode = "admin"
             elif bearer is not None and (token := self._records.token_of(bearer.decode("latin-1"))) is not None:
                 mode = "token"
-            elif self.is_open:
+            elif self.is_open and request.connection.listener != TUNNEL:
                 self._check_open(request)
             else:
                 if bearer is None:

@@ -29,7 +29,7 @@ from ..plane.database import Durability
 from ..plane.plane import Plane, failure_of
 from . import render
 from .app import App, PageReader
-from .auth import Gate, is_loopback_name
+from .auth import TUNNEL, Gate, is_loopback_name
 from .blobs import BlobStore
 from .cors import Cors
 from .dispatcher import Dispatcher
@@ -44,6 +44,7 @@ from .http import (
     TlsError,
     allow_open_files,
     open_listeners,
+    open_socket_file,
     server_context,
 )
 from .janitor import Janitor
@@ -132,7 +133,7 @@ async def serve(
             nursery.start_soon(_write_uses, records)
             nursery.start_soon(janitor.run)
             nursery.start_soon(app.scheduler.run)
-            await nursery.start(http.serve, listeners)
+            await nursery.start(http.serve, [*listeners, *_tunnel_end(state)])
             _announce(options, state, admin, listeners)
             try:
                 state.announce(_reached_here(listeners[0]))
@@ -273,6 +274,15 @@ def _check(options: ServeOptions, admin: str | None, environ: Mapping[str, str])
 def _listen(options: ServeOptions) -> list[Listener]:
     tls = None if options.tls_cert is None else server_context(options.tls_cert, options.tls_key)
     return open_listeners(options.host, options.port, tls=tls)
+
+
+def _tunnel_end(state: State) -> list[Listener]:
+    """The listener on which tunnels end; none where the path of the state directory is too long for a socket."""
+    try:
+        return [open_socket_file(state.tunnel_socket, name=TUNNEL)]
+    except ListenError as error:  # everything but `daemon install --reverse-tunnel` works without
+        log.info("no tunnel can end here: %s", error)
+        return []
 
 
 def _reached_here(listener: Listener) -> str:

@@ -7,6 +7,7 @@
       admin.token                          minted once; LAKESHORE_ADMIN_TOKEN is accepted besides it
       server.lock                          held by the one server of this directory, with its pid inside
       server.url                           where that server listens, while it does
+      tunnel.sock                          where tunnels from other machines end: a token is needed there, always
 
 Secrets are 0600, appear whole or not at all, and are never replaced.
 """
@@ -67,6 +68,11 @@ class State:
         """A key of its own for each purpose, derived from the secrets key."""
         return hmac.digest(self.secrets_key, purpose.encode(), hashlib.sha256)
 
+    @property
+    def tunnel_socket(self) -> Path:
+        """Where `ssh -R` from another machine ends."""
+        return tunnel_socket(self.root)
+
     def announce(self, url: str) -> None:
         """Write down where this server listens. Raises StateError."""
         path = self.root / _URL
@@ -81,6 +87,7 @@ class State:
         """Let the next server in."""
         with contextlib.suppress(OSError):
             (self.root / _URL).unlink(missing_ok=True)
+            self.tunnel_socket.unlink(missing_ok=True)
         os.close(self.lock_fd)
 
 
@@ -110,6 +117,11 @@ def local_server(directory: Path | None, environ: Mapping[str, str]) -> LocalSer
     except (OSError, ValueError, OverflowError):
         return None
     return LocalServer(url=url, admin_token=token)
+
+
+def tunnel_socket(directory: Path) -> Path:
+    """The end of tunnels, in this state directory."""
+    return directory / "tunnel.sock"
 
 
 def default_directory(environ: Mapping[str, str]) -> Path:

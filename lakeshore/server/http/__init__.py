@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lakeshore.server.http.limits import Limits, allow_open_files
-from lakeshore.server.http.listen import Listener, ListenError, open_listeners
+from lakeshore.server.http.listen import Listener, ListenError, open_listeners, open_socket_file
 from lakeshore.server.http.messages import ClientGone, ConnectionInfo, HttpError, Request, Response, StreamResponse
 from lakeshore.server.http.render import render_plainly
 from lakeshore.server.http.router import Route, Router
@@ -28,6 +28,7 @@ __all__ = [
     "TlsError",
     "allow_open_files",
     "open_listeners",
+    "open_socket_file",
     "render_plainly",
     "server_context",
 ]

@@ -6,7 +6,9 @@ import errno
 import os
 import socket
 import ssl
+import stat
 from dataclasses import dataclass
+from pathlib import Path
 
 _BACKLOG = 4096
 
@@ -70,6 +72,30 @@ def open_listeners(
         assert failure is not None
         raise _explained(failure, host, port) from failure
     return listeners
+
+
+def open_socket_file(path: Path, *, name: str, backlog: int = _BACKLOG) -> Listener:
+    """Listen on a Unix socket that only this user may connect to. What a killed server left there is replaced, so the
+    caller must know that no other one uses it. Raises ListenError.
+    """
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        sock.setblocking(False)
+        if path.exists() and stat.S_ISSOCK(path.lstat().st_mode):
+            path.unlink()
+        before = os.umask(0o177)
+        try:
+            sock.bind(str(path))
+        finally:
+            os.umask(before)
+        sock.listen(backlog)
+    except OSError as error:
+        sock.close()
+        raise ListenError(error.errno, f"cannot listen on {path}: {error.strerror or error}") from error
+    except BaseException:
+        sock.close()
+        raise
+    return Listener(sock=sock, name=name)
 
 
 def _open(family: int, kind: int, proto: int, address: tuple[object, ...], backlog: int) -> socket.socket:

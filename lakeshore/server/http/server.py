@@ -153,7 +153,9 @@ class HttpServer:
                 sock.close()
             return
         try:
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            known = sock.family != socket.AF_UNIX
+            if known:
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             local = sock.getsockname()
         except OSError:
             sock.close()  # it was reset in between
@@ -161,8 +163,8 @@ class HttpServer:
         self._accepted += 1
         info = ConnectionInfo(
             listener=listener.name,
-            peer=(address[0], address[1]),
-            local=(local[0], local[1]),
+            peer=(address[0], address[1]) if known else None,
+            local=(local[0], local[1]) if known else None,
             tls=listener.tls is not None,
             number=self._accepted,
         )
