@@ -476,7 +476,7 @@ class Dispatcher:
 
     # -- inside
 
-    async def _each(self, verbs: Sequence[Verb], note: Callable[[list[Any]], None]) -> list[Any]:
+    async def _each(self, verbs: Sequence[Verb[Transaction]], note: Callable[[list[Any]], None]) -> list[Any]:
         """Several verbs of one request, together in a batch; each has its own answer."""
         answers: list[Any] = [None] * len(verbs)
 
@@ -495,7 +495,7 @@ class Dispatcher:
         assert self.plane.queued is not None, "a server's plane is its own"
         return self.plane.queued.get((ns, queue), 0) > 0
 
-    def _closing(self, threaded: bool) -> tuple[Verb, Callable[[Any], None]]:
+    def _closing(self, threaded: bool) -> tuple[Verb[Transaction], Callable[[Any], None]]:
         """The last verb of a batch: hand fresh rows to parked polls, in the same commit."""
         parking = self.parking.snapshot() if threaded else self.parking
 
@@ -587,7 +587,7 @@ class Dispatcher:
         parked.deliver(PollAnswer(lost=lost, cancel=cancel, settled=parked.settled))
 
 
-def _refusal_or_answer(verb: Verb, tx: Transaction) -> Any:
+def _refusal_or_answer(verb: Verb[Transaction], tx: Transaction) -> Any:
     try:
         return verb(tx)
     except PlaneError as exc:

@@ -39,7 +39,7 @@ class Pruned:
     place: tuple[float, int] | None
 
 
-async def in_slice(writer: Writer, verb: Callable[[Transaction], T]) -> T:
+async def in_slice(writer: Writer[Transaction], verb: Callable[[Transaction], T]) -> T:
     """One slice; then as long a pause."""
     before = trio.current_time()
     done = await writer.write(verb)

@@ -22,7 +22,9 @@ AGAIN_S = 1.0
 class Promoter:
     """`freshen(ns, queue, n)` is told in the transaction of rows that may be claimed from now on."""
 
-    def __init__(self, writer: Writer, clock: Callable[[], float], freshen: Callable[[str, str, int], None]) -> None:
+    def __init__(
+        self, writer: Writer[Transaction], clock: Callable[[], float], freshen: Callable[[str, str, int], None]
+    ) -> None:
         self._writer = writer
         self._clock = clock
         self._freshen = freshen

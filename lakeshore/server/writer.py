@@ -1,4 +1,4 @@
-"""The one writer: what arrives while a batch commits leaves with the next (K-30).
+"""One writer a database: what arrives while a batch commits leaves with the next (K-30).
 
 A batch commits on the loop while COMMIT is fast, for a hop to a thread costs more than such a sync; once its moving
 average passes 0.5 ms, and a few of this machine's hops (2 ms at most, for they were measured in one moment, maybe a
@@ -8,18 +8,18 @@ busy one), the same function runs in a thread, so that a slow disk does not stal
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from typing import Any, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, Protocol, TypeVar
 
 import outcome
 import trio
 
 from ..plane.contract import PlaneError
-from ..plane.plane import Plane
-from ..plane.transaction import Transaction
 
 T = TypeVar("T")
-Verb = Callable[[Transaction], Any]
+Tx = TypeVar("Tx")
+Tx_co = TypeVar("Tx_co", covariant=True)
+Verb = Callable[[Tx], Any]
 
 SLOW_COMMIT_S = 0.0005
 STALL_S = 0.002
@@ -28,10 +28,21 @@ MAX_BATCH = 512
 _SMOOTHING = 0.1
 
 
-class _Item:
+class Batches(Protocol[Tx_co]):
+    """What is written to: each batch is one synced transaction. The plane, or a small file of the server."""
+
+    @property
+    def commit_s(self) -> float:
+        """Seconds that the last COMMIT took, alone."""
+
+    def batch(self, verbs: Sequence[Callable[[Tx_co], Any]]) -> list[Any]:
+        """Run the verbs and commit; per verb its answer, or the exception that refused it. Raises what must stop us."""
+
+
+class _Item(Generic[Tx]):
     __slots__ = ("answer", "task", "then", "verb")
 
-    def __init__(self, verb: Verb, then: Callable[[Any], None] | None) -> None:
+    def __init__(self, verb: Verb[Tx], then: Callable[[Any], None] | None) -> None:
         self.verb = verb
         self.then = then
         self.task: trio.lowlevel.Task | None = None
@@ -43,20 +54,22 @@ class _Item:
         return trio.lowlevel.Abort.SUCCEEDED
 
 
-class Writer:
+class Writer(Generic[Tx]):
     """Runs `verb(tx)` for whoever asks, in batches. `closing(threaded)` gives one last verb per batch."""
 
-    def __init__(self, plane: Plane, closing: Callable[[bool], tuple[Verb, Callable[[Any], None]]]) -> None:
-        self.plane = plane
+    def __init__(
+        self, into: Batches[Tx], closing: Callable[[bool], tuple[Verb[Tx], Callable[[Any], None]]] | None = None
+    ) -> None:
+        self._into = into
         self.commits = 0
         self.items = 0
         self.commit_average_s = 0.0
-        self._closing = closing
-        self._pending: list[_Item] = []
+        self._closing = closing or (lambda _threaded: (_nothing, _nothing))
+        self._pending: list[_Item[Tx]] = []
         self._sleeper: trio.lowlevel.Task | None = None
         self._failed: BaseException | None = None
 
-    async def write(self, verb: Callable[[Transaction], T], then: Callable[[T], None] | None = None) -> T:
+    async def write(self, verb: Callable[[Tx], T], then: Callable[[T], None] | None = None) -> T:
         """Commit `verb`; its answer. Raises what it refuses, or PlaneFailed.
 
         `then(answer)` runs on the loop right after the commit, before anybody else hears of it. A caller that is
@@ -92,9 +105,9 @@ class Writer:
             verbs.append(closing)
             try:
                 if threaded:
-                    answers = await trio.to_thread.run_sync(self.plane.batch, verbs)
+                    answers = await trio.to_thread.run_sync(self._into.batch, verbs)
                 else:
-                    answers = self.plane.batch(verbs)
+                    answers = self._into.batch(verbs)
             except Exception as exc:
                 self._failed = exc
                 for item in batch + self._pending:
@@ -103,7 +116,7 @@ class Writer:
                 raise
             self.commits += 1
             self.items += len(batch)
-            self.commit_average_s += _SMOOTHING * (self.plane.commit_s - self.commit_average_s)
+            self.commit_average_s += _SMOOTHING * (self._into.commit_s - self.commit_average_s)
             for item, answer in zip(batch, answers, strict=False):
                 if item.then is not None and not isinstance(answer, Exception):
                     item.then(answer)
@@ -114,7 +127,7 @@ class Writer:
             if self._pending:
                 await trio.lowlevel.cancel_shielded_checkpoint()  # the answered ones get their turn
 
-    def _answer(self, item: _Item, answer: Any) -> None:
+    def _answer(self, item: _Item[Tx], answer: Any) -> None:
         item.answer = answer
         task, item.task = item.task, None
         if task is not None:
@@ -145,5 +158,5 @@ async def _hop_s() -> float:
     return least
 
 
-def _nothing(_tx: Transaction) -> None:
+def _nothing(_: Any) -> None:
     return None

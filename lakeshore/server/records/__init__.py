@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
+from .file import RecordsError
 from .schedules import ScheduleRow
-from .store import NamespaceRow, Records, RecordsError, Scope, Taken, TokenRow, WorkerRow
+from .store import NamespaceRow, Records, Scope, Taken, TokenRow, WorkerRow
 
 __all__ = ["NamespaceRow", "Records", "RecordsError", "ScheduleRow", "Scope", "Taken", "TokenRow", "WorkerRow"]

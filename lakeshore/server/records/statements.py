@@ -1,4 +1,4 @@
-"""Loads `statements.sql`: one attribute of `SQL` per `-- name:` heading."""
+"""Loads the `statements.sql` of a package of the server: one attribute per `-- name:` heading."""
 
 from __future__ import annotations
 
@@ -9,15 +9,13 @@ from types import SimpleNamespace
 _HEADING = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
 
 
-def load() -> SimpleNamespace:
-    """All statements by name, as text."""
-    text = pkgutil.get_data(__package__, "statements.sql")
+def load(package: str) -> SimpleNamespace:
+    """All statements of a package by name, as text."""
+    text = pkgutil.get_data(package, "statements.sql")
     if text is None:
-        raise FileNotFoundError(
-            "lakeshore/server/records/statements.sql is missing from this installation; reinstall lakeshore"
-        )
+        raise FileNotFoundError(f"statements.sql of {package} is missing from this installation; reinstall lakeshore")
     parts = _HEADING.split(text.decode())[1:]
     return SimpleNamespace(**{name: body.strip() for name, body in zip(parts[::2], parts[1::2], strict=True)})
 
 
-SQL = load()
+SQL = load(__package__)

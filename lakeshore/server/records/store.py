@@ -23,11 +23,9 @@ from typing import Any, Final, Literal
 
 import trio
 
-from ...plane.contract import UnfitPlane
-from ...plane.migrations import NewerSchema, migrate
 from ...plane.plane import failure_of
-from ...plane.soundness import check_files, check_pages
 from ...wire.names import Ulids
+from .file import open_file
 from .schedules import Schedules
 from .statements import SQL
 
@@ -38,10 +36,6 @@ SCOPES: Final = ("full", "submit", "worker", "daemon")
 DEFAULT_NAMESPACE: Final = "default"
 SCHEMA_VERSION: Final = 2
 _PREFIX: Final = 8
-
-
-class RecordsError(Exception):
-    """The records cannot be opened; the message says why and what to do."""
 
 
 class Taken(Exception):
@@ -91,7 +85,7 @@ class Records:
 
     def __init__(self, path: Path, *, now: Callable[[], float] = time.time) -> None:
         self._now = now
-        self._conn = _open(path)
+        self._conn = open_file(path, package=__package__, schema=SQL.schema, version=SCHEMA_VERSION)
         self._lock = trio.Lock()
         self._ids = Ulids(lambda: int(now() * 1000), os.urandom)
         self._namespaces: dict[str, NamespaceRow] = {
@@ -344,25 +338,3 @@ class Records:
 
 def _split(lanes: str) -> tuple[str, ...]:
     return tuple(lanes.split("\n")) if lanes else ()
-
-
-def _open(path: Path) -> sqlite3.Connection:
-    try:
-        check_files(str(path))
-        conn = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=10.0)
-        path.chmod(0o600)
-        conn.execute("PRAGMA journal_mode = WAL")
-        conn.execute("PRAGMA synchronous = FULL")
-        conn.execute("PRAGMA fullfsync = 1")
-        migrate(conn, str(path), package=__package__, schema=SQL.schema, version=SCHEMA_VERSION)
-        check_pages(conn, str(path))
-    except UnfitPlane as error:
-        raise RecordsError(str(error)) from error
-    except NewerSchema as error:
-        conn.close()
-        raise RecordsError(str(error)) from error
-    except (sqlite3.Error, OSError) as error:
-        raise RecordsError(
-            f"cannot open {path}: {error}; check that it is writable by you, or restore it from a backup"
-        ) from error
-    return conn
