@@ -8,3 +8,22 @@ CREATE TABLE schedule (
   overlap TEXT NOT NULL, envelope BLOB NOT NULL, created_at REAL NOT NULL, since REAL NOT NULL, paused INTEGER NOT NULL,
   last_at REAL, last_id TEXT, skipped INTEGER NOT NULL, PRIMARY KEY (ns, name)
 ) WITHOUT ROWID;
+
+-- to: 3
+-- Identities of daemons: enroll tokens, keys, nonces; releases to update to, and each namespace's target version.
+ALTER TABLE namespace ADD COLUMN target_version TEXT;
+CREATE TABLE enroll_token (
+  id TEXT PRIMARY KEY, ns TEXT NOT NULL, label TEXT NOT NULL, hash TEXT NOT NULL UNIQUE, prefix TEXT NOT NULL,
+  created_at REAL NOT NULL, expires_at REAL NOT NULL, consumed_at REAL, consumed_by TEXT
+) WITHOUT ROWID;
+CREATE TABLE daemon_key (
+  ns TEXT NOT NULL, worker_id TEXT NOT NULL, key_id TEXT NOT NULL, public_key BLOB NOT NULL, status TEXT NOT NULL,
+  created_at REAL NOT NULL, expires_at REAL NOT NULL, retiring_at REAL, revoked_at REAL,
+  PRIMARY KEY (worker_id, key_id)
+) WITHOUT ROWID;
+CREATE TABLE nonce (id BLOB PRIMARY KEY, until REAL NOT NULL) WITHOUT ROWID;
+CREATE INDEX nonce_until ON nonce (until);
+CREATE TABLE nymph_release (
+  sha256 TEXT PRIMARY KEY, label TEXT NOT NULL, target TEXT NOT NULL, version TEXT, bytes INTEGER NOT NULL,
+  created_at REAL NOT NULL
+) WITHOUT ROWID;

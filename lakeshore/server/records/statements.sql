@@ -2,7 +2,7 @@
 
 -- name: schema
 CREATE TABLE namespace (
-  name TEXT PRIMARY KEY, org TEXT, created_at REAL NOT NULL
+  name TEXT PRIMARY KEY, org TEXT, created_at REAL NOT NULL, target_version TEXT
 ) WITHOUT ROWID;
 CREATE TABLE token (
   id TEXT PRIMARY KEY, ns TEXT NOT NULL, name TEXT NOT NULL, hash TEXT NOT NULL UNIQUE, prefix TEXT NOT NULL,
@@ -24,14 +24,33 @@ CREATE TABLE schedule (
   last_at REAL, last_id TEXT, skipped INTEGER NOT NULL, PRIMARY KEY (ns, name)
 ) WITHOUT ROWID;
 
+CREATE TABLE enroll_token (
+  id TEXT PRIMARY KEY, ns TEXT NOT NULL, label TEXT NOT NULL, hash TEXT NOT NULL UNIQUE, prefix TEXT NOT NULL,
+  created_at REAL NOT NULL, expires_at REAL NOT NULL, consumed_at REAL, consumed_by TEXT
+) WITHOUT ROWID;
+CREATE TABLE daemon_key (
+  ns TEXT NOT NULL, worker_id TEXT NOT NULL, key_id TEXT NOT NULL, public_key BLOB NOT NULL, status TEXT NOT NULL,
+  created_at REAL NOT NULL, expires_at REAL NOT NULL, retiring_at REAL, revoked_at REAL,
+  PRIMARY KEY (worker_id, key_id)
+) WITHOUT ROWID;
+CREATE TABLE nonce (id BLOB PRIMARY KEY, until REAL NOT NULL) WITHOUT ROWID;
+CREATE INDEX nonce_until ON nonce (until);
+CREATE TABLE nymph_release (
+  sha256 TEXT PRIMARY KEY, label TEXT NOT NULL, target TEXT NOT NULL, version TEXT, bytes INTEGER NOT NULL,
+  created_at REAL NOT NULL
+) WITHOUT ROWID;
+
 -- name: namespaces
-SELECT name, org, created_at FROM namespace ORDER BY name
+SELECT name, org, created_at, target_version FROM namespace ORDER BY name
 
 -- name: add_namespace
 INSERT INTO namespace (name, org, created_at) VALUES (:name, :org, :now) ON CONFLICT DO NOTHING
 
 -- name: set_org
 UPDATE namespace SET org = :org WHERE name = :name
+
+-- name: set_target_version
+UPDATE namespace SET target_version = :version WHERE name = :name
 
 -- name: drop_namespace
 DELETE FROM namespace WHERE name = :name
@@ -49,6 +68,9 @@ UPDATE token SET revoked_at = :now WHERE id = :id AND revoked_at IS NULL
 
 -- name: drop_tokens_of
 DELETE FROM token WHERE ns = :ns
+
+-- name: bind_token
+UPDATE token SET worker = :worker WHERE id = :id AND worker IS NULL
 
 -- name: touch_token
 UPDATE token SET last_used_at = :at WHERE id = :id AND (last_used_at IS NULL OR last_used_at < :at)
@@ -85,6 +107,48 @@ DELETE FROM schedule WHERE ns = :ns AND name = :name
 
 -- name: drop_schedules_of
 DELETE FROM schedule WHERE ns = :ns
+
+-- name: enroll_tokens
+SELECT id, ns, label, hash, prefix, created_at, expires_at, consumed_at, consumed_by FROM enroll_token
+
+-- name: add_enroll_token
+INSERT INTO enroll_token (id, ns, label, hash, prefix, created_at, expires_at)
+VALUES (:id, :ns, :label, :hash, :prefix, :created_at, :expires_at)
+
+-- name: spend_enroll_token
+UPDATE enroll_token SET consumed_at = :now, consumed_by = :worker WHERE id = :id AND consumed_at IS NULL
+
+-- name: drop_enroll_tokens_of
+DELETE FROM enroll_token WHERE ns = :ns
+
+-- name: daemon_keys
+SELECT ns, worker_id, key_id, public_key, status, created_at, expires_at, retiring_at, revoked_at FROM daemon_key
+
+-- name: put_daemon_key
+INSERT INTO daemon_key (ns, worker_id, key_id, public_key, status, created_at, expires_at, retiring_at, revoked_at)
+VALUES (:ns, :worker_id, :key_id, :public_key, :status, :created_at, :expires_at, :retiring_at, :revoked_at)
+ON CONFLICT (worker_id, key_id) DO UPDATE
+SET status = :status, expires_at = :expires_at, retiring_at = :retiring_at, revoked_at = :revoked_at
+
+-- name: drop_daemon_keys_of
+DELETE FROM daemon_key WHERE ns = :ns
+
+-- name: nonces
+SELECT id, until FROM nonce WHERE until >= :now ORDER BY until
+
+-- name: take_nonce
+INSERT INTO nonce (id, until) VALUES (:id, :until) ON CONFLICT (id) DO UPDATE SET until = :until
+
+-- name: drop_nonces
+DELETE FROM nonce WHERE until < :now
+
+-- name: releases
+SELECT sha256, label, target, version, bytes, created_at FROM nymph_release
+
+-- name: put_release
+INSERT INTO nymph_release (sha256, label, target, version, bytes, created_at)
+VALUES (:sha256, :label, :target, :version, :bytes, :created_at)
+ON CONFLICT (sha256) DO UPDATE SET label = :label, target = :target, version = :version
 
 -- name: note
 INSERT INTO audit (at, actor, ns, action, subject) VALUES (:now, :actor, :ns, :action, :subject)

@@ -1,4 +1,4 @@
-"""Namespaces, tokens, workers and schedules: rows in a small SQLite file, all of them also in memory.
+"""Namespaces, tokens, workers, schedules and daemons' identities: rows in a small SQLite file, also in memory.
 
 Reads never touch SQL, so authenticating a hot request costs a dictionary look-up. Writes are rare: each is its own
 synced transaction, made in a thread under one lock, and the memory changes only after it. Tokens are kept as sha256 in
@@ -25,7 +25,11 @@ import trio
 
 from ...plane.plane import failure_of
 from ...wire.names import Ulids
+from .daemon_keys import DaemonKeys
+from .enroll_tokens import EnrollTokens
 from .file import open_file
+from .nonces import Nonces
+from .releases import ReleaseRows
 from .schedules import Schedules
 from .statements import SQL
 
@@ -34,7 +38,7 @@ log = logging.getLogger(__name__)
 Scope = Literal["full", "submit", "worker", "daemon"]
 SCOPES: Final = ("full", "submit", "worker", "daemon")
 DEFAULT_NAMESPACE: Final = "default"
-SCHEMA_VERSION: Final = 2
+SCHEMA_VERSION: Final = 3
 _PREFIX: Final = 8
 
 
@@ -44,11 +48,12 @@ class Taken(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamespaceRow:
-    """A namespace; those with the same org that is not None are siblings."""
+    """A namespace; those with the same org that is not None are siblings. `target_version`: what daemons follow."""
 
     name: str
     org: str | None
     created_at: float
+    target_version: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,8 +94,8 @@ class Records:
         self._lock = trio.Lock()
         self._ids = Ulids(lambda: int(now() * 1000), os.urandom)
         self._namespaces: dict[str, NamespaceRow] = {
-            name: NamespaceRow(name=name, org=org, created_at=at)
-            for name, org, at in self._conn.execute(SQL.namespaces).fetchall()
+            name: NamespaceRow(name=name, org=org, created_at=at, target_version=target)
+            for name, org, at, target in self._conn.execute(SQL.namespaces).fetchall()
         }
         self._tokens: dict[str, TokenRow] = {}
         for row in self._conn.execute(SQL.tokens).fetchall():
@@ -102,6 +107,10 @@ class Records:
                 ns=ns, id=id_, machine_id=machine, label=label, lanes=_split(lanes), info=info, hello_at=at
             )
         self.schedules = Schedules(self._conn, self._change)
+        self.enroll_tokens = EnrollTokens(self._conn, self._change, now=now, new_id=self._ids.new)
+        self.daemon_keys = DaemonKeys(self._conn, self._change)
+        self.nonces = Nonces(self._conn, self._change, now=now)
+        self.releases = ReleaseRows(self._conn, self._change)
         self._used: dict[str, float] = {}
         self.version = 0
         """Rises with every change of a namespace or token: what was derived from them is then out of date."""
@@ -139,7 +148,7 @@ class Records:
                 raise Taken(f"namespace {name!r} exists already")
             row = NamespaceRow(name=name, org=org, created_at=self._now())
             values = {"name": name, "org": org, "now": row.created_at}
-            await self._in_thread(((SQL.add_namespace, values), self._note(actor, name, "namespace.create", name)))
+            await self._in_thread(((SQL.add_namespace, values), self.note(actor, name, "namespace.create", name)))
             self._namespaces[name] = row
             self.version += 1
             return row
@@ -158,10 +167,20 @@ class Records:
             if row is None:
                 return None
             values = {"name": name, "org": org}
-            await self._in_thread(((SQL.set_org, values), self._note(actor, name, "namespace.org", org or "")))
+            await self._in_thread(((SQL.set_org, values), self.note(actor, name, "namespace.org", org or "")))
             row = self._namespaces[name] = replace(row, org=org)
             self.version += 1
             return row
+
+    async def set_target_version(self, name: str, version: str | None, *, actor: str) -> None:
+        """Set or clear the version that the namespace's daemons follow."""
+        async with self._lock:
+            row = self._namespaces.get(name)
+            if row is None:
+                return
+            note = self.note(actor, name, "namespace.target_version", version or "")
+            await self._in_thread(((SQL.set_target_version, {"name": name, "version": version}), note))
+            self._namespaces[name] = replace(row, target_version=version)
 
     async def drop_namespace(self, name: str, *, actor: str) -> bool:
         """Forget a namespace with its tokens and workers. False when there is none."""
@@ -173,14 +192,18 @@ class Records:
                     (SQL.drop_tokens_of, {"ns": name}),
                     (SQL.drop_workers_of, {"ns": name}),
                     (SQL.drop_schedules_of, {"ns": name}),
+                    (SQL.drop_enroll_tokens_of, {"ns": name}),
+                    (SQL.drop_daemon_keys_of, {"ns": name}),
                     (SQL.drop_namespace, {"name": name}),
-                    self._note(actor, name, "namespace.delete", name),
+                    self.note(actor, name, "namespace.delete", name),
                 )
             )
             del self._namespaces[name]
             self._tokens = {key: token for key, token in self._tokens.items() if token.ns != name}
             self._workers = {key: worker for key, worker in self._workers.items() if key[0] != name}
             self.schedules.forget(name)
+            self.enroll_tokens.forget(name)
+            self.daemon_keys.forget(name)
             self.version += 1
             return True
 
@@ -222,7 +245,7 @@ class Records:
                 "worker": worker,
                 "now": row.created_at,
             }
-            await self._in_thread(((SQL.add_token, values), self._note(actor, ns, "token.mint", name)))
+            await self._in_thread(((SQL.add_token, values), self.note(actor, ns, "token.mint", name)))
             self._tokens[row.hash] = row
             self.version += 1
             return row, plaintext
@@ -236,11 +259,24 @@ class Records:
             if row.revoked_at is None:
                 now = self._now()
                 await self._in_thread(
-                    ((SQL.revoke_token, {"id": token_id, "now": now}), self._note(actor, ns, "token.revoke", row.name))
+                    ((SQL.revoke_token, {"id": token_id, "now": now}), self.note(actor, ns, "token.revoke", row.name))
                 )
                 row = self._tokens[row.hash] = replace(row, revoked_at=now)
                 self.version += 1
             return self._fresh(row)
+
+    async def bind_token(self, token: TokenRow, worker_id: str) -> str:
+        """Bind a daemon's token to a worker, unless it is bound; whose it is then."""
+        async with self._lock:
+            row = self._tokens.get(token.hash)
+            if row is None:
+                return worker_id
+            if row.worker is None:
+                note = self.note(f"{row.ns}/{row.name}", row.ns, "token.bind", worker_id)
+                await self._in_thread(((SQL.bind_token, {"id": row.id, "worker": worker_id}), note))
+                row = self._tokens[row.hash] = replace(row, worker=worker_id)
+                self.version += 1
+            return row.worker or worker_id
 
     def holds(self, token: TokenRow | None) -> Callable[[], bool]:
         """Asks whether a token is still good; without one there is nothing to revoke."""
@@ -309,7 +345,8 @@ class Records:
     def _uses(self) -> list[tuple[str, Mapping[str, Any]]]:
         return [(SQL.touch_token, {"id": id_, "at": at}) for id_, at in self._used.items()]
 
-    def _note(self, actor: str, ns: str, action: str, subject: str) -> tuple[str, Mapping[str, Any]]:
+    def note(self, actor: str, ns: str, action: str, subject: str) -> tuple[str, Mapping[str, Any]]:
+        """The line of the audit that goes into the transaction of what it tells of."""
         return SQL.note, {"now": self._now(), "actor": actor, "ns": ns, "action": action, "subject": subject}
 
     async def _change(self, statements: Sequence[tuple[str, Mapping[str, Any]]], then: Callable[[], None]) -> None:
