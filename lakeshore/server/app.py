@@ -19,6 +19,7 @@ from .blobs import BlobStore
 from .dispatcher import Dispatcher
 from .http import HttpError
 from .http.server import HttpServer
+from .orders import Orders
 from .printed import Printed
 from .records import Records
 from .scheduler import Scheduler
@@ -60,6 +61,7 @@ class App:
     blobs: BlobStore
     submissions: Submissions
     scheduler: Scheduler
+    orders: Orders
     pages: PageReader
     lease_s: float
     started_at: float

@@ -40,7 +40,7 @@ from ..plane.transaction import Transaction
 from ..wire.values import value
 from .feeds import Feeds
 from .leases import Leases
-from .parking import Parked, Parking
+from .parking import News, Parked, Parking, no_news
 from .promoter import Promoter
 from .results import Results
 from .sessions import SessionBook
@@ -154,8 +154,11 @@ class Dispatcher:
 
     # -- polls
 
-    async def poll(self, request: Poll, *, timeout_s: float, parker: Parker) -> PollAnswer:
-        """Handle one poll of a session; park it while there is nothing to say. Raises Superseded."""
+    async def poll(self, request: Poll, *, timeout_s: float, parker: Parker, news: News = no_news) -> PollAnswer:
+        """Handle one poll of a session; park it while there is nothing to say. Raises Superseded.
+
+        `news()` says whether others have something for this worker: then it is not parked.
+        """
         key = (request.ns, request.worker, request.session)
         if self.sessions.overtaken(*key, request.n, trio.current_time()):
             raise Superseded(f"poll {request.n} of session {request.session} was overtaken")
@@ -167,12 +170,13 @@ class Dispatcher:
         parked = Parked(request, request.wish, parker)
         may_park = timeout_s > 0 and getattr(parker, "draining", False) is not True
         if self._nothing_to_do(request, key):
-            if not may_park:
+            if not may_park or news():
                 return PollAnswer()
             self.parking.park(parked)
         else:
             answer = await self.writer.write(
-                functools.partial(self._poll, request, key), functools.partial(self._polled, request, parked, may_park)
+                functools.partial(self._poll, request, key),
+                functools.partial(self._polled, request, parked, may_park, news),
             )
             if parked.answer is not None or self.parking.of_session(key) is not parked:
                 return parked.answer or answer
@@ -218,7 +222,7 @@ class Dispatcher:
             self._freshen(request.ns, queue)
         return answer
 
-    def _polled(self, request: Poll, parked: Parked, may_park: bool, answer: PollAnswer) -> None:
+    def _polled(self, request: Poll, parked: Parked, may_park: bool, news: News, answer: PollAnswer) -> None:
         """Right after the commit of a poll: keep the books, then park it if there is nothing to say."""
         now = trio.current_time()
         if not answer.fenced:
@@ -237,7 +241,7 @@ class Dispatcher:
                     self._recheck(lease.ns, lease.id, lease.claim)
         self._note_claims(answer.runs, parked.session, now)
         refused = any(s.result not in ("ok", "duplicate") for s in answer.settled)
-        if answer.runs or lost or cancel or answer.fenced or refused or not may_park:
+        if answer.runs or lost or cancel or answer.fenced or refused or not may_park or news():
             parked.answer = PollAnswer(
                 settled=answer.settled, lost=lost, cancel=cancel, runs=answer.runs, fenced=answer.fenced
             )
@@ -245,19 +249,23 @@ class Dispatcher:
         parked.settled = answer.settled
         self.parking.park(parked)
 
-    async def poll_foreign(self, wish: Wish, *, listed: Sequence[str], timeout_s: float, parker: Parker) -> PollAnswer:
-        """A poll of a peer that knows no sessions: it takes one job at a time, and any poll renews what it lists."""
+    async def poll_foreign(
+        self, wish: Wish, *, listed: Sequence[str], timeout_s: float, parker: Parker, news: News = no_news
+    ) -> PollAnswer:
+        """A poll of a peer that knows no sessions: any renews what it lists, and gets one job, or none with `news`."""
         now = trio.current_time()
         for lease in self.leases.held_by(wish.ns, wish.worker, ""):
             if not listed or lease.id in listed:
                 self.leases.renew(wish.ns, lease.id, lease.claim, now)
+        if news():
+            return PollAnswer()
         request = Poll(ns=wish.ns, worker=wish.worker, session="", n=0, wish=wish)
         parked = Parked(request, wish, parker)
         parked.session = (wish.ns, wish.worker, f"foreign-{id(parked)}")
 
         def committed(runs: list[Claimed]) -> None:
             self._note_claims(runs, (wish.ns, wish.worker, ""), now)
-            if runs or timeout_s <= 0:
+            if runs or timeout_s <= 0 or news():
                 parked.answer = PollAnswer(runs=runs)
             else:
                 self.parking.park(parked)
@@ -547,10 +555,7 @@ class Dispatcher:
 
     def end_polls(self, ns: str) -> None:
         """Answer every parked poll of a namespace with nothing: it comes again, and is asked again who it is."""
-        for parked in self.parking.all():
-            if parked.session[0] == ns:
-                self.parking.leave(parked)
-                parked.deliver(PollAnswer(settled=parked.settled))
+        self.parking.end(parked for parked in self.parking.all() if parked.session[0] == ns)
 
     def _note_claims(self, runs: Sequence[Claimed], session: tuple[str, str, str], now: float) -> None:
         for run in runs:

@@ -6,12 +6,18 @@ newer poll of its session displaces it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from ..plane.contract import Poll, PollAnswer, Settled, Wish
 from .waiters import Parker
 
 Session = tuple[str, str, str]
+News = Callable[[], bool]
+
+
+def no_news() -> bool:
+    """Nobody but the dispatcher has anything for a poll."""
+    return False
 
 
 class Parked:
@@ -43,6 +49,7 @@ class Parking:
         self._patterns: set[tuple[str, str]] = set()
         self._by_session: dict[Session, Parked] = {}
         self._by_id: dict[str, Parked] = {}
+        self._by_worker: dict[tuple[str, str], dict[Parked, None]] = {}
 
     def __len__(self) -> int:
         return len(self._by_session)
@@ -50,6 +57,7 @@ class Parking:
     def park(self, parked: Parked) -> None:
         """Add it at the end of its queues. An older poll of the same session must have been displaced."""
         self._by_session[parked.session] = parked
+        self._by_worker.setdefault(parked.session[:2], {})[parked] = None
         if parked.wish is not None:
             for queue in parked.wish.queues:
                 self._by_queue.setdefault((parked.wish.ns, queue), {})[parked] = None
@@ -62,6 +70,11 @@ class Parking:
         """Take it out; it may be out already."""
         if self._by_session.get(parked.session) is parked:
             del self._by_session[parked.session]
+        of_worker = self._by_worker.get(parked.session[:2])
+        if of_worker is not None:
+            of_worker.pop(parked, None)
+            if not of_worker:
+                del self._by_worker[parked.session[:2]]
         if parked.wish is not None:
             for queue in parked.wish.queues:
                 waiting = self._by_queue.get((parked.wish.ns, queue))
@@ -85,6 +98,10 @@ class Parking:
         """The parked poll of a session."""
         return self._by_session.get(session)
 
+    def rouse(self, ns: str, worker: str) -> None:
+        """Answer what a worker has parked: there is something for it."""
+        self.end(self._by_worker.get((ns, worker), ()))
+
     def holding(self, id_: str) -> Parked | None:
         """The parked poll that listed this invocation."""
         return self._by_id.get(id_)
@@ -103,6 +120,12 @@ class Parking:
         return any(
             parked.session != session for queue in wish.queues for parked in self._by_queue.get((wish.ns, queue), ())
         )
+
+    def end(self, polls: Iterable[Parked]) -> None:
+        """Answer these with nothing."""
+        for parked in list(polls):
+            self.leave(parked)
+            parked.deliver(PollAnswer(settled=parked.settled))
 
     def all(self) -> Iterable[Parked]:
         return list(self._by_session.values())

@@ -48,6 +48,7 @@ from .http import (
     server_context,
 )
 from .janitor import Janitor
+from .orders import Orders
 from .records import Records, RecordsError
 from .routes.table import handler_of
 from .scheduler import Scheduler
@@ -176,6 +177,7 @@ def _app(
         blobs=blobs,
         submissions=submissions,
         scheduler=Scheduler(dispatcher, records, submissions),
+        orders=Orders(records.orders, dispatcher),
         pages=pages,
         lease_s=options.lease_s,
         started_at=time.time(),

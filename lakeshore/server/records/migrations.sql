@@ -27,3 +27,8 @@ CREATE TABLE nymph_release (
   sha256 TEXT PRIMARY KEY, label TEXT NOT NULL, target TEXT NOT NULL, version TEXT, bytes INTEGER NOT NULL,
   created_at REAL NOT NULL
 ) WITHOUT ROWID;
+-- What waits for a worker's next poll.
+CREATE TABLE worker_order (
+  seq INTEGER PRIMARY KEY, ns TEXT NOT NULL, worker TEXT NOT NULL, id TEXT NOT NULL, kind TEXT NOT NULL,
+  body BLOB NOT NULL, at REAL NOT NULL, UNIQUE (ns, worker, id)
+);

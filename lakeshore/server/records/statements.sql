@@ -39,6 +39,10 @@ CREATE TABLE nymph_release (
   sha256 TEXT PRIMARY KEY, label TEXT NOT NULL, target TEXT NOT NULL, version TEXT, bytes INTEGER NOT NULL,
   created_at REAL NOT NULL
 ) WITHOUT ROWID;
+CREATE TABLE worker_order (
+  seq INTEGER PRIMARY KEY, ns TEXT NOT NULL, worker TEXT NOT NULL, id TEXT NOT NULL, kind TEXT NOT NULL,
+  body BLOB NOT NULL, at REAL NOT NULL, UNIQUE (ns, worker, id)
+);
 
 -- name: namespaces
 SELECT name, org, created_at, target_version FROM namespace ORDER BY name
@@ -149,6 +153,23 @@ SELECT sha256, label, target, version, bytes, created_at FROM nymph_release
 INSERT INTO nymph_release (sha256, label, target, version, bytes, created_at)
 VALUES (:sha256, :label, :target, :version, :bytes, :created_at)
 ON CONFLICT (sha256) DO UPDATE SET label = :label, target = :target, version = :version
+
+-- name: orders
+SELECT ns, worker, id, kind, body, at FROM worker_order ORDER BY seq
+
+-- name: add_order
+INSERT INTO worker_order (ns, worker, id, kind, body, at)
+SELECT :ns, :worker, :id, :kind, :body, :at WHERE EXISTS (SELECT 1 FROM namespace WHERE name = :ns)
+ON CONFLICT DO NOTHING
+
+-- name: drop_order
+DELETE FROM worker_order WHERE ns = :ns AND worker = :worker AND id = :id
+
+-- name: drop_orders_of_worker
+DELETE FROM worker_order WHERE ns = :ns AND worker = :worker
+
+-- name: drop_orders_of
+DELETE FROM worker_order WHERE ns = :ns
 
 -- name: note
 INSERT INTO audit (at, actor, ns, action, subject) VALUES (:now, :actor, :ns, :action, :subject)

@@ -1,34 +1,36 @@
 """Namespaces, tokens, workers, schedules and daemons' identities: rows in a small SQLite file, also in memory.
 
-Reads never touch SQL, so authenticating a hot request costs a dictionary look-up. Writes are rare: each is its own
-synced transaction, made in a thread under one lock, and the memory changes only after it. Tokens are kept as sha256 in
-hex and the first 8 characters; the plaintext leaves `mint_token` once. `lastUsedAt` is noted in memory and written down
-now and then.
+Reads never touch SQL, so authenticating a hot request costs a dictionary look-up. Writes that come together share one
+synced transaction (`commits.py`), and the memory changes only after it; what looks before it writes holds a lock.
+Tokens are kept as sha256 in hex and the first 8 characters; the plaintext leaves `mint_token` once. `lastUsedAt` is
+noted in memory and written down now and then.
 Reference: api/auth-and-secrets, "Token CRUD" and "Organizations".
 """
 
 from __future__ import annotations
 
 import base64
+import functools
 import hashlib
 import logging
 import os
 import secrets
 import sqlite3
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import trio
 
-from ...plane.plane import failure_of
 from ...wire.names import Ulids
+from .commits import Commits, Statement, Statements
 from .daemon_keys import DaemonKeys
 from .enroll_tokens import EnrollTokens
 from .file import open_file
 from .nonces import Nonces
+from .orders import OrderRows
 from .releases import ReleaseRows
 from .schedules import Schedules
 from .statements import SQL
@@ -91,6 +93,7 @@ class Records:
     def __init__(self, path: Path, *, now: Callable[[], float] = time.time) -> None:
         self._now = now
         self._conn = open_file(path, package=__package__, schema=SQL.schema, version=SCHEMA_VERSION)
+        self.commits = Commits(self._conn)
         self._lock = trio.Lock()
         self._ids = Ulids(lambda: int(now() * 1000), os.urandom)
         self._namespaces: dict[str, NamespaceRow] = {
@@ -111,17 +114,18 @@ class Records:
         self.daemon_keys = DaemonKeys(self._conn, self._change)
         self.nonces = Nonces(self._conn, self._change, now=now)
         self.releases = ReleaseRows(self._conn, self._change)
+        self.orders = OrderRows(self._conn, self._change)
         self._used: dict[str, float] = {}
         self.version = 0
         """Rises with every change of a namespace or token: what was derived from them is then out of date."""
         if DEFAULT_NAMESPACE not in self._namespaces:
-            self._write(((SQL.add_namespace, {"name": DEFAULT_NAMESPACE, "org": None, "now": now()}),))
+            self.commits.write_now(((SQL.add_namespace, {"name": DEFAULT_NAMESPACE, "org": None, "now": now()}),))
             self._namespaces[DEFAULT_NAMESPACE] = NamespaceRow(name=DEFAULT_NAMESPACE, org=None, created_at=now())
 
     def close(self) -> None:
         """Write down the last uses, then close the file."""
         try:
-            self._write(self._uses())
+            self.commits.write_now(self._uses())
         except sqlite3.Error as error:  # a full disk keeps nobody from going down
             log.warning("when tokens were last used could not be written down: %s", error)
         self._conn.close()
@@ -148,7 +152,7 @@ class Records:
                 raise Taken(f"namespace {name!r} exists already")
             row = NamespaceRow(name=name, org=org, created_at=self._now())
             values = {"name": name, "org": org, "now": row.created_at}
-            await self._in_thread(((SQL.add_namespace, values), self.note(actor, name, "namespace.create", name)))
+            await self._change(((SQL.add_namespace, values), self.note(actor, name, "namespace.create", name)))
             self._namespaces[name] = row
             self.version += 1
             return row
@@ -167,7 +171,7 @@ class Records:
             if row is None:
                 return None
             values = {"name": name, "org": org}
-            await self._in_thread(((SQL.set_org, values), self.note(actor, name, "namespace.org", org or "")))
+            await self._change(((SQL.set_org, values), self.note(actor, name, "namespace.org", org or "")))
             row = self._namespaces[name] = replace(row, org=org)
             self.version += 1
             return row
@@ -179,7 +183,7 @@ class Records:
             if row is None:
                 return
             note = self.note(actor, name, "namespace.target_version", version or "")
-            await self._in_thread(((SQL.set_target_version, {"name": name, "version": version}), note))
+            await self._change(((SQL.set_target_version, {"name": name, "version": version}), note))
             self._namespaces[name] = replace(row, target_version=version)
 
     async def drop_namespace(self, name: str, *, actor: str) -> bool:
@@ -187,13 +191,14 @@ class Records:
         async with self._lock:
             if name not in self._namespaces:
                 return False
-            await self._in_thread(
+            await self._change(
                 (
                     (SQL.drop_tokens_of, {"ns": name}),
                     (SQL.drop_workers_of, {"ns": name}),
                     (SQL.drop_schedules_of, {"ns": name}),
                     (SQL.drop_enroll_tokens_of, {"ns": name}),
                     (SQL.drop_daemon_keys_of, {"ns": name}),
+                    (SQL.drop_orders_of, {"ns": name}),
                     (SQL.drop_namespace, {"name": name}),
                     self.note(actor, name, "namespace.delete", name),
                 )
@@ -204,6 +209,7 @@ class Records:
             self.schedules.forget(name)
             self.enroll_tokens.forget(name)
             self.daemon_keys.forget(name)
+            self.orders.forget(name)
             self.version += 1
             return True
 
@@ -245,7 +251,7 @@ class Records:
                 "worker": worker,
                 "now": row.created_at,
             }
-            await self._in_thread(((SQL.add_token, values), self.note(actor, ns, "token.mint", name)))
+            await self._change(((SQL.add_token, values), self.note(actor, ns, "token.mint", name)))
             self._tokens[row.hash] = row
             self.version += 1
             return row, plaintext
@@ -258,7 +264,7 @@ class Records:
                 return None
             if row.revoked_at is None:
                 now = self._now()
-                await self._in_thread(
+                await self._change(
                     ((SQL.revoke_token, {"id": token_id, "now": now}), self.note(actor, ns, "token.revoke", row.name))
                 )
                 row = self._tokens[row.hash] = replace(row, revoked_at=now)
@@ -273,7 +279,7 @@ class Records:
                 return worker_id
             if row.worker is None:
                 note = self.note(f"{row.ns}/{row.name}", row.ns, "token.bind", worker_id)
-                await self._in_thread(((SQL.bind_token, {"id": row.id, "worker": worker_id}), note))
+                await self._change(((SQL.bind_token, {"id": row.id, "worker": worker_id}), note))
                 row = self._tokens[row.hash] = replace(row, worker=worker_id)
                 self.version += 1
             return row.worker or worker_id
@@ -301,8 +307,7 @@ class Records:
         """Write down when tokens were last used."""
         uses = self._uses()
         if uses:
-            async with self._lock:
-                await self._in_thread(uses)
+            await self._change(uses)
 
     # --- workers
 
@@ -314,27 +319,26 @@ class Records:
         self, ns: str, worker_id: str, *, machine_id: str, label: str, lanes: Sequence[str], info: str
     ) -> None:
         """Remember what a hello said."""
-        async with self._lock:
-            row = WorkerRow(
-                ns=ns,
-                id=worker_id,
-                machine_id=machine_id,
-                label=label,
-                lanes=tuple(lanes),
-                info=info,
-                hello_at=self._now(),
-            )
-            values = {
-                "ns": ns,
-                "id": worker_id,
-                "machine_id": machine_id,
-                "label": label,
-                "lanes": "\n".join(lanes),
-                "info": info,
-                "now": row.hello_at,
-            }
-            await self._in_thread(((SQL.put_worker, values),))
-            self._workers[ns, worker_id] = row
+        row = WorkerRow(
+            ns=ns,
+            id=worker_id,
+            machine_id=machine_id,
+            label=label,
+            lanes=tuple(lanes),
+            info=info,
+            hello_at=self._now(),
+        )
+        values = {
+            "ns": ns,
+            "id": worker_id,
+            "machine_id": machine_id,
+            "label": label,
+            "lanes": "\n".join(lanes),
+            "info": info,
+            "now": row.hello_at,
+        }
+        keep = functools.partial(self._workers.__setitem__, (ns, worker_id), row)
+        await self._change(((SQL.put_worker, values),), keep)
 
     # --- inside
 
@@ -342,35 +346,15 @@ class Records:
         at = self.last_used(row)
         return row if at == row.last_used_at else replace(row, last_used_at=at)
 
-    def _uses(self) -> list[tuple[str, Mapping[str, Any]]]:
+    def _uses(self) -> list[Statement]:
         return [(SQL.touch_token, {"id": id_, "at": at}) for id_, at in self._used.items()]
 
-    def note(self, actor: str, ns: str, action: str, subject: str) -> tuple[str, Mapping[str, Any]]:
+    def note(self, actor: str, ns: str, action: str, subject: str) -> Statement:
         """The line of the audit that goes into the transaction of what it tells of."""
         return SQL.note, {"now": self._now(), "actor": actor, "ns": ns, "action": action, "subject": subject}
 
-    async def _change(self, statements: Sequence[tuple[str, Mapping[str, Any]]], then: Callable[[], None]) -> None:
-        async with self._lock:
-            await self._in_thread(statements)
-            then()
-
-    async def _in_thread(self, statements: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
-        with trio.CancelScope(shield=True):  # memory and file change together, or neither does
-            try:
-                await trio.to_thread.run_sync(self._write, statements)
-            except sqlite3.Error as error:
-                raise failure_of(error) from error
-
-    def _write(self, statements: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
-        self._conn.execute("BEGIN IMMEDIATE")
-        try:
-            for statement, values in statements:
-                self._conn.execute(statement, values)
-            self._conn.execute("COMMIT")
-        except BaseException:
-            if self._conn.in_transaction:
-                self._conn.execute("ROLLBACK")
-            raise
+    async def _change(self, statements: Statements, then: Callable[[], None] | None = None) -> None:
+        await self.commits.write(statements, then)
 
 
 def _split(lanes: str) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ import hashlib
 import json
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -30,6 +30,7 @@ from ...wire.names import check_invocation_id, check_subscription
 from ..app import App
 from ..auth import Caller
 from ..http import HttpError, Request, Response
+from ..orders import Order
 from ..payload_io import Outgoing
 from ..refusals import as_result
 from ..render import answer, plain
@@ -69,6 +70,7 @@ async def hello(app: App, request: Request, caller: Caller) -> Response:
         except Superseded as error:
             return _rejected(request, "session_superseded", str(error))
         told["lost"] = [list(pair) for pair in lost]
+        await app.orders.superseded(caller.ns, worker_id, said.session)
     elif said.adopted:
         raise bad_field("adopted", "needs a session")
     await app.records.put_worker(
@@ -126,11 +128,14 @@ async def poll(app: App, request: Request, caller: Caller) -> Response:
     check_binding(caller, asked.worker_id)
     timeout_s = min(max(asked.timeout_s, 0.0), POLL_TIMEOUT_S)
     acks = await _Acks.of(app, caller, raw_acks, encoding, "acks", worker=asked.worker_id)
+    if asked.session is not None:
+        _check_name("session", asked.session)
+        if asked.n is None or asked.n < 1:
+            raise bad_field("n", "must be an integer from 1, above the last poll's")
+    await app.orders.acknowledge(caller.ns, asked.worker_id, asked.session or "", asked.seen)
     if asked.session is None:
         return await _poll_foreign(app, request, caller, asked, acks, timeout_s)
-    _check_name("session", asked.session)
-    if asked.n is None or asked.n < 1:
-        raise bad_field("n", "must be an integer from 1, above the last poll's")
+    assert asked.n is not None, "checked above"
     wanted = Poll(
         ns=caller.ns,
         worker=asked.worker_id,
@@ -142,8 +147,10 @@ async def poll(app: App, request: Request, caller: Caller) -> Response:
         wish=_wish(app, caller.ns, asked),
         loss=_loss(asked.ended),
     )
-    done = await app.dispatcher.poll(wanted, timeout_s=0.0 if acks.refused else timeout_s, parker=request)
-    return await _poll_answer(app, request, done, acks)
+    news = _news(app, caller.ns, asked)
+    done = await app.dispatcher.poll(wanted, timeout_s=0.0 if acks.refused else timeout_s, parker=request, news=news)
+    orders = [] if done.fenced else await _orders(app, caller.ns, asked, len(done.runs))
+    return await _poll_answer(app, request, done, acks, orders)
 
 
 def _loss(ended: ProcessEnd | None) -> Loss | None:
@@ -165,8 +172,10 @@ async def _poll_foreign(
         done = PollAnswer()
     else:
         listed = [status.invocation_id for status in asked.invocations]
-        done = await app.dispatcher.poll_foreign(wish, listed=listed, timeout_s=timeout_s, parker=request)
-    return await _poll_answer(app, request, done, acks, settled)
+        news = _news(app, caller.ns, asked)
+        done = await app.dispatcher.poll_foreign(wish, listed=listed, timeout_s=timeout_s, parker=request, news=news)
+    orders = await _orders(app, caller.ns, asked, len(done.runs))
+    return await _poll_answer(app, request, done, acks, orders, settled)
 
 
 def _wish(app: App, ns: str, asked: PollRequest) -> Wish:
@@ -184,7 +193,7 @@ def _wish(app: App, ns: str, asked: PollRequest) -> Wish:
         worker=asked.worker_id,
         session=asked.session or "",
         n=asked.n or 0,
-        capacity=0 if asked.draining else 1 if foreign else min(max(asked.capacity, 0), MAX_PREFETCH),
+        capacity=_slots(asked),
         kind=kind,
         temperature=1.0 if asked.temperature is None else asked.temperature,
         draw=random.random(),  # noqa: S311 - it spreads the load, nothing is guarded by it
@@ -192,17 +201,49 @@ def _wish(app: App, ns: str, asked: PollRequest) -> Wish:
     )
 
 
+def _slots(asked: PollRequest) -> int:
+    """How much that needs a slot this poll may bring."""
+    return 0 if asked.draining else 1 if asked.session is None else min(max(asked.capacity, 0), MAX_PREFETCH)
+
+
+def _news(app: App, ns: str, asked: PollRequest) -> Callable[[], bool]:
+    """Whether there are orders for this poll."""
+    return functools.partial(app.orders.waiting, ns, asked.worker_id, _slots(asked), draining=asked.draining)
+
+
+async def _orders(app: App, ns: str, asked: PollRequest, runs: int) -> list[Order]:
+    free = max(_slots(asked) - runs, 0)
+    if not app.orders.waiting(ns, asked.worker_id, free, draining=asked.draining):
+        return []
+    return await app.orders.take(
+        ns,
+        asked.worker_id,
+        n=asked.n or 0,
+        session=asked.session or "",
+        capacity=free,
+        draining=asked.draining,
+    )
+
+
 async def _poll_answer(
-    app: App, request: Request, done: PollAnswer, acks: _Acks, settled: Sequence[Settled] | None = None
+    app: App,
+    request: Request,
+    done: PollAnswer,
+    acks: _Acks,
+    orders: Sequence[Order],
+    settled: Sequence[Settled] | None = None,
 ) -> Response:
     outgoing = Outgoing(app)
     commands: list[dict[str, Any]] = [
         {"id": f"{id_}.{claim}.cancel", "kind": "cancel", "body": {"invocation_id": id_, "claim": claim}}
         for id_, claim in done.cancel
     ]
+    given = [{"id": order.id, "kind": order.kind, "body": order.body} for order in orders]
+    commands += [command for command in given if command["kind"] != "hibernate"]
     commands += [
         {"id": f"{run.id}.{run.claim}", "kind": "run", "body": await _run_body(outgoing, run)} for run in done.runs
     ]
+    commands += [command for command in given if command["kind"] == "hibernate"]
     told: dict[str, Any] = {
         "commands": commands,
         "acks": acks.answers(done.settled if settled is None else settled),
