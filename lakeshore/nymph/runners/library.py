@@ -19,7 +19,7 @@ PACKAGES = ("lakeshore", "dreamlake")
 def readable_by(account: Account, search_path: str, root: Path) -> str:
     """PYTHONPATH with copies in the place of what this user cannot read. OSError when it cannot be copied."""
     return os.pathsep.join(
-        entry if not os.path.isdir(os.path.join(entry, PACKAGES[0])) or _reads(account, entry) else _copy(entry, root)
+        entry if not os.path.isdir(os.path.join(entry, PACKAGES[0])) or _reads(account, entry) else copied(entry, root)
         for entry in search_path.split(os.pathsep)
     )
 
@@ -40,7 +40,8 @@ def _reads(account: Account, folder: str) -> bool:
         path, need = os.path.dirname(path), 0o1
 
 
-def _copy(folder: str, root: Path) -> str:
+def copied(folder: str, root: Path) -> str:
+    """The copy of this directory's two packages below `root`. OSError when it cannot be made."""
     made_root(root)
     found = os.stat(os.path.join(folder, PACKAGES[0]))
     target = root / f".lakeshore-{found.st_ino:x}-{found.st_mtime_ns:x}"

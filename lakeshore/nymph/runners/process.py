@@ -26,6 +26,7 @@ from .. import follow
 from ..keeping.client import Exit, KeeperClient, Kept, NotSpawned, Order
 from ..keeping.job import GRACE_S
 from ..workdir import Account, Workdir, WorkdirError
+from .given import pairs, seconds
 from .interpreter import explained
 from .library import readable_by
 
@@ -147,12 +148,12 @@ class ProcessRunner:
 
 def order(run: Run, workdir: Workdir, environ: Mapping[str, str], owner: Account | None, *, grace_s: float) -> Order:
     """What the keeper is to start. WorkdirError for a run_config that makes no sense."""
-    env = _environment(run, workdir, environ, owner)
+    env = environment(run, workdir, environ, owner)
     python = str(run.run_config.get("python") or PYTHON)
-    timeout_s = _timeout(run.run_config.get("timeout_s"))
+    timeout_s = seconds(run.run_config.get("timeout_s"), "run_config.timeout_s")
     if run.script is None:
         argv = [python, "-m", str(run.run_config.get("entry") or ENTRY), *run.flags]
-        env |= _import_path(python, env, workdir.path.parent, owner)
+        env |= entry_path(python, env, workdir.path.parent, owner)
     elif len(run.script.encode(errors="surrogateescape")) <= LONGEST_WORD:
         argv = ["bash", "-c", run.script]
     else:
@@ -162,7 +163,7 @@ def order(run: Run, workdir: Workdir, environ: Mapping[str, str], owner: Account
         argv = ["bash", str(path)]
     return Order(
         id=job_id(run),
-        argv=_as(owner, argv, env),
+        argv=as_owner(owner, argv, env),
         env=env,
         cwd=str(workdir.path),
         timeout_s=timeout_s,
@@ -174,7 +175,7 @@ def order(run: Run, workdir: Workdir, environ: Mapping[str, str], owner: Account
             "script": run.script is not None,
             "python": python,
             "path": env.get("PATH", os.defpath),
-            "prefix": _as(owner, [], env),
+            "prefix": as_owner(owner, [], env),
             "timeout_s": timeout_s,
         },
     )
@@ -212,7 +213,7 @@ def _outcome(claim: Mapping[str, Any], ended: Exit, workdir: Workdir, job: Path)
     told = None if claim.get("script") else workdir.error()
     if told is not None:
         return Outcome(state="failed", error=told)
-    if not claim.get("script"):
+    if not claim.get("script") and "python" in claim:
         found = explained(claim["python"], claim["path"], claim["prefix"])
         if found is not None:
             return failed("InterpreterError", found)
@@ -230,47 +231,50 @@ def _death(claim: Mapping[str, Any], ended: Exit, job: Path) -> str:
     return f"{what} {how}" + (f"; it said last:\n{said}" if said else "")
 
 
-def _timeout(value: Any) -> float | None:
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
-        raise WorkdirError(f"run_config.timeout_s — seconds above 0 (got {value!r})")
-    return float(value)
-
-
-def _environment(run: Run, workdir: Workdir, environ: Mapping[str, str], owner: Account | None) -> dict[str, str]:
+def without_credentials(environ: Mapping[str, str]) -> dict[str, str]:
+    """The daemon's environment as its children may have it."""
     env = {name: value for name, value in environ.items() if not name.startswith(_STRIPPED)}
     env.setdefault("PATH", os.defpath)
+    return env
+
+
+def environment(run: Run, workdir: Workdir, environ: Mapping[str, str], owner: Account | None) -> dict[str, str]:
+    """Of a job on this host."""
+    env = without_credentials(environ)
     if owner is not None:
         env |= {"HOME": owner.home, "USER": owner.name, "LOGNAME": owner.name}
     env["PYTHONUNBUFFERED"] = "1"
-    wanted = run.run_config.get("env") or {}
-    if not isinstance(wanted, Mapping):
-        raise WorkdirError(f"run_config.env — names and values (got {type(wanted).__name__})")
-    for name, value in wanted.items():
-        if not isinstance(name, str) or not name or "=" in name or "\0" in f"{name}{value}":
-            raise WorkdirError(f"run_config.env — {name!r} cannot be a variable")
-        env[name] = value if isinstance(value, str) else str(value)
-    env |= {"DREAMLAKE_INVOCATION_ID": run.invocation_id, "DREAMLAKE_WORKDIR": str(workdir.path)}
+    return {
+        **env,
+        **pairs(run.run_config.get("env"), "run_config.env"),
+        **job_variables(run, str(workdir.path)),
+        **run.env,
+    }
+
+
+def job_variables(run: Run, directory: str) -> dict[str, str]:
+    """What a body finds in its environment; `directory` is the working directory as it sees it."""
     named = {
+        "DREAMLAKE_INVOCATION_ID": run.invocation_id,
+        "DREAMLAKE_WORKDIR": directory,
         "DREAMLAKE_PARENT_INVOCATION_ID": run.parent_id,
         "DREAMLAKE_ROOT_INVOCATION_ID": run.root_id,
         "DREAMLAKE_CLAIM": run.claim or None,
         "DREAMLAKE_FIRST_SEQ": run.first_seq or None,
         "DREAMLAKE_ATTEMPT": run.attempt if run.attempt != 1 else None,
     }
-    env |= {name: str(value) for name, value in named.items() if value is not None}
-    return {**env, **run.env}
+    return {name: str(value) for name, value in named.items() if value is not None}
 
 
-def _import_path(python: str, env: Mapping[str, str], root: Path, owner: Account | None) -> dict[str, str]:
+def entry_path(python: str, env: Mapping[str, str], root: Path, owner: Account | None) -> dict[str, str]:
+    """PYTHONPATH with our packages, where this user can read them."""
     path = import_path(python, env.get("PYTHONPATH", ""))
     if path is None:
         return {}
     return {"PYTHONPATH": path if owner is None else readable_by(owner, path, root)}
 
 
-def _as(owner: Account | None, argv: list[str], env: Mapping[str, str]) -> list[str]:
+def as_owner(owner: Account | None, argv: list[str], env: Mapping[str, str]) -> list[str]:
     """The same as another user: `runuser` for root, else `sudo -n`, which is told what of the environment stays."""
     if owner is None:
         return argv
