@@ -1,13 +1,288 @@
-"""One daemon, from its configuration to its exit code."""
+"""One daemon, from its configuration to its exit code.
+
+    read the configuration → what is this host? (meanwhile: the keeper, the key) → status page → hello → polls → drain
+
+Fails closed: without the key that it is configured for, or beside another daemon of the same name, it does not start.
+Exit codes: 0 it left as it was told to, 1 it could not start or was refused, 2 the configuration is wrong.
+Reference: nymph/daemons, "Boot sequence"; N-064…N-070, N-241…N-246.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import logging
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
-from .lookup import Flags, boot
+import trio
+
+from .._version import __version__
+from ..config.errors import ConfigError
+from ..net.target import Target, parse_target
+from ..wire.names import Ulids
+from ..wire.signing import SigningError, SigningUnavailable
+from . import events, instructions, introspect, logs, lookup
+from .core import Core
+from .detect import HostFacts, detect
+from .hello import capabilities, hello_body
+from .identity import Identity, IdentityError, KeyFile
+from .keeping.client import KeeperClient, KeeperError, KeeperTaken
+from .local_record import LocalRecord
+from .logs import Ring
+from .lookup import Boot, Flags
+from .performing.contact import Contact
+from .performing.jobs import Jobs, Runner
+from .performing.line import Line
+from .places import daemon_directory, working_directory
+from .recording import Recorder
+from .runners.process import ProcessRunner, Refused, failed
+from .settings import Settings
+from .shell import Shell
+from .transport import Transport
+
+log = logging.getLogger("nymph")
 
 
-def run(flags: Flags, *, record: Path | None = None) -> int:
-    """Run the daemon until it leaves; its exit code. Raises ConfigError."""
-    boot(flags)
-    return 1
+class CannotStart(Exception):
+    """The daemon does not start; the text says why, and what to do."""
+
+
+def run(flags: Flags, *, record: Path | None = None, environ: Mapping[str, str] = os.environ) -> int:
+    """Run the daemon until it leaves; its exit code. Raises ConfigError. `record` gets what happened."""
+    boot = lookup.boot(flags, environ)
+    ring = logs.install(boot)
+    try:
+        last = trio.run(partial(_run, boot, ring, record, environ))
+    except CannotStart as error:
+        log.error("%s", error)  # noqa: TRY400 - it is expected, and says all
+        sys.stderr.write(f"error: {error}\n")
+        return 1
+    finally:
+        logging.shutdown()
+    return last.code if isinstance(last, instructions.Exit) else 0
+
+
+async def _run(
+    boot: Boot, ring: Ring, record: Path | None, environ: Mapping[str, str]
+) -> instructions.Exit | instructions.Restart:
+    failure: Exception | None = None
+    last: instructions.Exit | instructions.Restart | None = None
+    async with trio.open_nursery() as nursery:
+        daemon = Daemon(boot, ring, nursery, record=record, environ=environ)
+        try:
+            last = await daemon.live()
+        except (CannotStart, ConfigError) as error:
+            failure = error
+        nursery.cancel_scope.cancel()
+    if failure is not None:
+        raise failure
+    return last or instructions.Exit(code=0, why="told to leave before it began")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """What speaks to one keeper."""
+
+    keeper: KeeperClient
+    process: ProcessRunner
+
+    def runner_of(self, kind: str) -> Runner:
+        """Refused for an unknown kind: never another one in its place (N-190)."""
+        if kind in ("process", "subprocess"):
+            return self.process
+        raise Refused(failed("DaemonError", f"unknown runner kind: {kind}"))
+
+
+class Daemon:
+    """What one is made of."""
+
+    def __init__(
+        self, boot: Boot, ring: Ring, nursery: trio.Nursery, *, record: Path | None, environ: Mapping[str, str]
+    ) -> None:
+        self._boot, self._ring, self._nursery, self._record, self._environ = boot, ring, nursery, record, environ
+        self._config = boot.config
+        self._machine_id = boot.machine_id(socket.gethostname())
+        self._directory = daemon_directory(boot, self._machine_id, environ)
+        self._local = LocalRecord(self._config.server.url, environ)
+        self._identity: Identity | None = None
+        self._shell: Shell | None = None
+        self._facts: HostFacts
+        self._root: Path
+        self._line: Line[Parts]
+
+    async def live(self) -> instructions.Exit | instructions.Restart | None:
+        """From boot to end; None when it was told to leave before it began. CannotStart, ConfigError."""
+        await self._nursery.start(self._hear_signals)
+        problem: Exception | None = None
+        async with trio.open_nursery() as booting:
+            booting.start_soon(self._find_out)
+            try:
+                await self._take_what_is_ours()
+            except (CannotStart, ConfigError) as error:
+                problem = error
+                booting.cancel_scope.cancel()
+        if problem is not None:
+            raise problem
+        try:
+            with self._recorded() as write:
+                last = await self._served(write)
+        finally:
+            with trio.CancelScope(shield=True, deadline=trio.current_time() + 2):
+                await self._line.close()
+        if isinstance(last, instructions.Exit):
+            self._local.remove()
+        log.info("leaving: %s", last.why if isinstance(last, instructions.Exit) else f"becoming {last.version}")
+        return last
+
+    # ---- boot
+
+    async def _hear_signals(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as heard:
+            task_status.started()
+            async for number in heard:
+                if self._shell is None:
+                    self._nursery.cancel_scope.cancel()
+                    return
+                self._shell.tell(events.Signalled(name=signal.Signals(number).name))
+
+    async def _find_out(self) -> None:
+        self._facts = await detect(environ=self._environ)
+
+    async def _take_what_is_ours(self) -> None:
+        config = self._config
+        self._root, warning = working_directory(self._boot, self._environ)
+        if warning is not None:
+            log.warning("%s", warning)
+        if config.identity.enabled:
+            try:
+                self._identity = await trio.to_thread.run_sync(self._open_identity)
+            except (IdentityError, SigningError, SigningUnavailable, OSError) as error:
+                raise CannotStart(f"[identity] is enabled, and there is no key to sign with: {error}") from error
+        self._line = Line(self._directory, self._nursery, self._parts)
+        try:
+            await self._line.open()
+        except KeeperTaken as error:
+            raise CannotStart(
+                f"another daemon of machine {self._machine_id!r} and label {config.daemon.label!r} runs here for "
+                f"{config.server.url}: stop it, or give this one a label ([daemon] label)"
+            ) from error
+        except (KeeperError, OSError) as error:
+            raise CannotStart(f"the keeper of jobs cannot be started: {error}") from error
+        self._nursery.start_soon(self._line.watch)
+
+    def _open_identity(self) -> Identity:
+        section = self._config.identity
+        files = KeyFile(self._boot.place(section.key_file))
+        return Identity(files, server=self._config.server.url, enroll_token=self._boot.enroll_token)
+
+    def _parts(self, keeper: KeeperClient) -> Parts:
+        return Parts(keeper=keeper, process=ProcessRunner(keeper, self._root, self._environ))
+
+    # ---- life
+
+    async def _served(self, write: Any) -> instructions.Exit | instructions.Restart:
+        settings = self._settings()
+        recorder = None if write is None else Recorder(settings, write)
+        shell = Shell(Core(settings) if recorder is None else recorder.core, recorder)
+        transport = Transport(
+            self._target(),
+            token=self._boot.token,
+            identity=self._identity,
+            machine_id=self._machine_id,
+            namespace=self._config.server.namespace,
+        )
+        contact = Contact(
+            shell.tell,
+            self._nursery,
+            transport,
+            hello_body=self._hello,
+            session=settings.session,
+            worker_id=settings.worker_id,
+            identity=self._identity,
+            named=self._local.write,
+        )
+        jobs = Jobs(
+            shell.tell,
+            self._nursery,
+            self._line,
+            default_runner=self._config.runtime.default_runner,
+            may_begin=shell.may_begin,
+        )
+        shell.perform_with(
+            {
+                instructions.SendHello: contact.hello,
+                instructions.Poll: contact.poll,
+                instructions.GiveUpPoll: contact.give_up,
+                instructions.SendAcks: contact.acks,
+                instructions.SendResult: contact.result,
+                instructions.RotateKey: contact.rotate,
+                instructions.StartJob: jobs.start,
+                instructions.StopJob: jobs.stop,
+                instructions.ReleaseJob: jobs.release,
+                instructions.DetectHost: self._detect_again,
+            }
+        )
+        self._local.write()
+        await self._nursery.start(introspect.serve, self._config.introspect, shell.core.status, self._ring)
+        adopted = await jobs.found(self._line.keeper.found)
+        self._shell = shell
+        try:
+            return await shell.run(events.Booted(adopted=adopted), then=jobs.adopt)
+        finally:
+            transport.close()
+
+    def _settings(self) -> Settings:
+        runtime, poll = self._config.runtime, self._config.poll
+        new_ulid = Ulids(lambda: time.time_ns() // 1_000_000, os.urandom).new
+        return Settings(
+            worker_id=self._boot.provisional_id(self._facts.hostname, new_ulid),
+            session=new_ulid(),
+            version=__version__,
+            queue=self._boot.queue,
+            max_invocations=runtime.max_invocations,
+            wait_max_s=poll.wait_max_s,
+            retry_min_s=poll.retry_min_s,
+            retry_max_s=poll.retry_max_s,
+            grace_s=self._config.shutdown.grace_s,
+            keep_alive_s=runtime.keep_alive_s,
+            auto_update=runtime.auto_update,
+            auto_update_check_interval_s=runtime.auto_update_check_interval_s,
+            has_identity=self._identity is not None,
+            may_reenroll=self._identity is not None and self._identity.may_reenroll,
+        )
+
+    def _target(self) -> Target:
+        return parse_target(self._config.server.url)
+
+    def _hello(self) -> Mapping[str, Any]:
+        return hello_body(self._config, self._facts, machine_id=self._machine_id, workdir=str(self._root))
+
+    def _detect_again(self, _one: instructions.DetectHost) -> None:
+        self._nursery.start_soon(self._detected_again)
+
+    async def _detected_again(self) -> None:
+        await self._find_out()
+        assert self._shell is not None, "it lives"
+        found = capabilities(self._config, self._facts, workdir=str(self._root))
+        self._shell.tell(events.HostDetected(capabilities=found))
+
+    @contextlib.contextmanager
+    def _recorded(self) -> Iterator[Any]:
+        """Where the run is written down; None when it is not."""
+        if self._record is None:
+            yield None
+            return
+        try:
+            file = self._record.open("w", encoding="utf-8", buffering=1)
+        except OSError as error:
+            raise CannotStart(f"--record {self._record}: {error.strerror or error}") from error
+        with file:
+            yield file.write

@@ -106,6 +106,11 @@ class Identity:
         return known is not None and (known.server, known.key_id) == (self._server, self._key.key_id)
 
     @property
+    def may_reenroll(self) -> bool:
+        """Whether there is an enroll token for one more key: this one is enrolled by another."""
+        return self.enrolled and self._has_fresh_token()
+
+    @property
     def rotating(self) -> bool:
         """Whether there is a successor that the server has not confirmed: `begin_rotation` and send it."""
         return self._next is not None

@@ -57,7 +57,7 @@ JOB: Final = Machine(
         **{(state, "lapse"): "lapsing" for state in ("starting", "running", "stopping")},
         **{(state, "lose"): "lost" for state in ("starting", "running", "stopping", "lapsing")},
         **{(state, "finish"): "ended" for state in ("starting", "running", "stopping", "lapsing")},
-        **{(state, "vanish"): "dropped" for state in ("lapsing", "lost")},
+        **{(state, "vanish"): "dropped" for state in ("starting", "running", "stopping", "lapsing", "lost")},
         # A body that was being spawned when it was told to stop.
         **{(state, "start"): state for state in ("stopping", "lapsing", "lost")},
         ("ended", "lose"): "unlisted",  # the ack is on its way; its answer will be `stale`, or crossed this one

@@ -32,9 +32,10 @@ def job_output(it: State, event: events.JobOutput, _now: float) -> None:
 
 def job_ended(it: State, event: events.JobEnded, now: float) -> None:
     job = it.held.known(event.invocation_id, event.claim, "JobEnded")
-    # What we ended for want of a lease is a loss, unless it had succeeded or was to end anyway: the claim is the fence.
+    # A lost attempt is never acked: it is not listed any more, and the server gives it away. What we ended for want of
+    # a lease is a loss, unless it had succeeded or was to end anyway: the claim is the fence.
     ended_by_us = job.state == "lapsing" and event.ending.get("state") != "succeeded" and job.stop_why is None
-    vanishes = job.state == "lost" or ended_by_us
+    vanishes = job.state == "lost" or ended_by_us or event.ending.get("state") == "lost"
     it.held.move(job, "vanish" if vanishes else "finish", now)
     it.idle.stop()
     if vanishes:

@@ -142,7 +142,8 @@ class KeeperClient:
         self._answers: dict[int, trio.MemorySendChannel[dict[str, Any]]] = {}
         self._ended: dict[str, trio.Event] = {}
         self._exits: dict[str, Exit] = {}
-        self._lost = False
+        self.lost = trio.Event()
+        """Set when the keeper is gone, or this end has left."""
         self.pid = 0
         self.boot = ""
         self.found: tuple[Kept, ...] = ()
@@ -209,7 +210,7 @@ class KeeperClient:
             raise NotSpawned(str(error)) from None
         self._answers[number] = sender
         try:
-            if self._lost:
+            if self.lost.is_set():
                 raise KeeperLost("the keeper is gone")
             with trio.CancelScope(shield=True):  # half a message would be the end of the conversation
                 async with self._sending:
@@ -238,7 +239,7 @@ class KeeperClient:
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             pass
         finally:
-            self._lost = True
+            self.lost.set()
             await trio.aclose_forcefully(self._stream)
             for sender in self._answers.values():
                 sender.close()

@@ -1,0 +1,169 @@
+"""Hello, polls, acks, results and rotation: what the core says to the server, and what came of it.
+
+The answer of a poll that was given up is never read: its connection is closed, and the next poll goes on another.
+Reference: nymph/protocol; CONTRACT K-8.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import trio
+
+from .. import events, instructions
+from ..events import Event
+from ..identity import Identity, IdentityError
+from ..tasks import EXEC
+from ..transport import Transport, TransportError
+
+Map = Mapping[str, Any]
+log = logging.getLogger("nymph.contact")
+HELLO_S: Final = 30.0
+_ABOUT_US: Final = (401, 403)
+"""A refusal of a new key that is about clock, nonce or old key: the successor may still be taken later."""
+
+
+class Contact:
+    """`hello_body` gives what hello says but for session and adopted pairs."""
+
+    def __init__(
+        self,
+        tell: Callable[[Event], None],
+        nursery: trio.Nursery,
+        transport: Transport,
+        *,
+        hello_body: Callable[[], Map],
+        session: str,
+        worker_id: str,
+        identity: Identity | None,
+        named: Callable[[str], object],
+    ) -> None:
+        self._tell, self._nursery, self._transport = tell, nursery, transport
+        self._hello_body, self._session, self._identity = hello_body, session, identity
+        self._polls: dict[int, trio.CancelScope] = {}
+        self._named = named
+        self.worker_id = worker_id
+        """What the server calls this daemon, once it has said so."""
+
+    def hello(self, one: instructions.SendHello) -> None:
+        self._nursery.start_soon(self._hello, one)
+
+    def poll(self, one: instructions.Poll) -> None:
+        self._nursery.start_soon(self._poll, one)
+
+    def give_up(self, one: instructions.GiveUpPoll) -> None:
+        scope = self._polls.pop(one.n, None)
+        if scope is not None:
+            scope.cancel()
+
+    def acks(self, one: instructions.SendAcks) -> None:
+        self._nursery.start_soon(self._acks, one)
+
+    def result(self, one: instructions.SendResult) -> None:
+        self._nursery.start_soon(self._result, one)
+
+    def rotate(self, _one: instructions.RotateKey) -> None:
+        self._nursery.start_soon(self._rotate)
+
+    # ----
+
+    async def _hello(self, one: instructions.SendHello) -> None:
+        body = {**self._hello_body(), "session": self._session, "adopted": [list(pair) for pair in one.adopted]}
+        try:
+            answer = await self._transport.hello(body, timeout_s=HELLO_S)
+        except IdentityError as error:
+            self._tell(events.HelloAnswered(answer={"reject": {"code": "identity", "message": str(error)}}))
+        except TransportError as error:
+            self._tell(events.HelloFailed(rand=_chance(), reason=error.reason, status=error.status))
+        else:
+            if isinstance(answer.get("worker_id"), str) and answer["worker_id"]:
+                self.worker_id = answer["worker_id"]
+                self._named(self.worker_id)
+            self._tell(events.HelloAnswered(answer=answer))
+            if self._identity is not None and self._identity.rotating and answer.get("reject") is None:
+                await self._finish_rotation()
+
+    async def _poll(self, one: instructions.Poll) -> None:
+        with trio.CancelScope() as scope:
+            self._polls[one.n] = scope
+            event: Event
+            try:
+                answer = await self._transport.post("/v1/daemon/poll", one.body, timeout_s=one.patience_s, lane="poll")
+                event = events.PollAnswered(n=one.n, answer=answer, epoch=time.time())
+            except TransportError as error:
+                event = events.PollFailed(
+                    n=one.n,
+                    rand=_chance(),
+                    reason=error.reason,
+                    status=error.status,
+                    revoked=error.revoked,
+                )
+            if self._polls.pop(one.n, None) is not None:  # else it was given up while the answer was being read
+                self._tell(event)
+
+    async def _acks(self, one: instructions.SendAcks) -> None:
+        try:
+            answer = await self._transport.post("/v1/daemon/ack", {"acks": list(one.items)})
+        except TransportError as error:
+            self._tell(events.AcksFailed(batch=one.batch, rand=_chance(), reason=error.reason, status=error.status))
+        else:
+            self._tell(events.AcksAnswered(batch=one.batch, answers=answer.get("acks") or ()))
+
+    async def _result(self, one: instructions.SendResult) -> None:
+        try:
+            if one.kind == EXEC:
+                await self._transport.post(f"/v1/daemon/exec/{one.id}/result", one.body)
+            else:
+                await self._transport.post("/v1/daemon/event", self._setup_event(one.id, one.body))
+        except TransportError as error:
+            self._tell(
+                events.ResultFailed(kind=one.kind, id=one.id, rand=_chance(), reason=error.reason, status=error.status)
+            )
+        else:
+            self._tell(events.ResultAnswered(kind=one.kind, id=one.id))
+
+    def _setup_event(self, id_: str, result: Map) -> Map:
+        """How a script ended, as an event (N-417)."""
+        return {
+            "worker_id": self.worker_id,
+            "ts": time.time(),
+            "kind": "invocation.event",
+            "payload": {"type": "setup", "setup_id": id_, **result},
+        }
+
+    async def _rotate(self) -> None:
+        self._tell(await self._rotated())
+
+    async def _finish_rotation(self) -> None:
+        """One that an earlier daemon began: the server may know the successor already."""
+        done = await self._rotated()
+        if isinstance(done, events.KeyRotated):
+            log.info("the key is now %s", done.key_id)
+        else:
+            log.warning("the key was not rotated, the old one stays: %s", done.reason)
+
+    async def _rotated(self) -> events.KeyRotated | events.RotationFailed:
+        identity = self._identity
+        if identity is None:
+            return events.RotationFailed(reason="this daemon has no identity")
+        try:
+            public_key = await trio.to_thread.run_sync(identity.begin_rotation)
+            answer = await self._transport.post(
+                "/v1/daemon/keys", {"worker_id": self.worker_id, "public_key": public_key}
+            )
+            await trio.to_thread.run_sync(identity.confirm_rotation, answer.get("key_id"))
+        except TransportError as error:
+            if error.status is not None and 400 <= error.status < 500 and error.status not in _ABOUT_US:
+                await trio.to_thread.run_sync(identity.abandon_rotation)
+            return events.RotationFailed(reason=error.reason)
+        except IdentityError as error:
+            return events.RotationFailed(reason=str(error))
+        return events.KeyRotated(key_id=identity.key_id)
+
+
+def _chance() -> float:
+    return random.random()  # noqa: S311 - it spreads the retries, nothing is guarded by it

@@ -1,0 +1,212 @@
+"""Jobs: from `run` to the outcome, through a runner and the keeper; those of an earlier daemon are adopted.
+
+Rules: a body is spawned only if the core says, right before, that its claim can be counted on. Its end is told when
+nothing of it runs and its last output has been taken. Whatever goes wrong here ends the job, never the daemon. A lost
+attempt is never acked.
+Reference: nymph/daemons, "Runners"; CONTRACT K-11, K-12; DESIGN §5.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+import trio
+
+from lakeshore.wire.messages import Pair
+
+from .. import endings, events, follow, instructions
+from ..events import Event
+from ..keeping.client import KeeperError, KeeperLost, Kept
+from ..runners.process import Outcome, Refused, Run, failed
+from .line import Line
+
+Map = Mapping[str, Any]
+LOOK_S: Final = 2.0
+"""Between two looks at what a body has printed."""
+_REASONS: Final = {endings.GRACE_EXPIRED: "shutdown", endings.CANCELLED: "cancel"}
+"""Why the core stops something -> as the keeper records it."""
+log = logging.getLogger("nymph.jobs")
+
+
+class Runner(Protocol):
+    """Starts, awaits and clears away; see `runners.process`."""
+
+    async def start(self, run: Run) -> Kept: ...
+    async def ended(self, job: Kept) -> Outcome: ...
+    async def release(self, job: Kept, *, keep: bool) -> None: ...
+
+
+@dataclass(slots=True, kw_only=True)
+class _Job:
+    """One claim here. `kept` is None until it is spawned, and of one that never was."""
+
+    pair: Pair
+    body: Map
+    runner: Runner | None = None
+    kept: Kept | None = None
+    stop: tuple[str, float] | None = None
+    before: trio.CancelScope = field(default_factory=trio.CancelScope)
+    """Around what comes before the spawn."""
+
+
+class Jobs:
+    """All of them. The line's parts have `runner_of`: the runner of a kind, or Refused."""
+
+    def __init__(
+        self,
+        tell: Callable[[Event], None],
+        nursery: trio.Nursery,
+        line: Line[Any],
+        *,
+        default_runner: str,
+        may_begin: Callable[[str, int], bool],
+    ) -> None:
+        self._tell, self._nursery, self._line = tell, nursery, line
+        self._default, self._may_begin = default_runner, may_begin
+        self._jobs: dict[Pair, _Job] = {}
+
+    def start(self, one: instructions.StartJob) -> None:
+        job = self._jobs[one.invocation_id, one.claim] = _Job(pair=(one.invocation_id, one.claim), body=one.body)
+        self._nursery.start_soon(self._guarded, self._live, job)
+
+    def stop(self, one: instructions.StopJob) -> None:
+        job = self._jobs.get((one.invocation_id, one.claim))
+        if job is None:
+            return
+        job.stop = (_REASONS.get(one.why, one.why), one.grace_s)
+        job.before.cancel()
+        if job.kept is not None:
+            self._nursery.start_soon(self._stop, job)
+
+    def release(self, one: instructions.ReleaseJob) -> None:
+        job = self._jobs.pop((one.invocation_id, one.claim), None)
+        if job is not None and job.kept is not None:
+            self._nursery.start_soon(self._release, job, one.keep)
+
+    # ---- adoption
+
+    async def found(self, kept: Sequence[Kept]) -> list[Map]:
+        """The jobs of an earlier daemon, as `Booted` tells of them. What was lost meanwhile is cleared away."""
+        adopted: list[Map] = []
+        for one in kept:
+            claim = one.claim if isinstance(one.claim, Mapping) else {}
+            if claim.get("kind") != "run" or not claim.get("claim"):
+                continue
+            job = _Job(pair=(claim["invocation_id"], claim["claim"]), body=claim, kept=one)
+            job.runner = self._line.parts.runner_of(str(claim.get("runner") or self._default))
+            told: dict[str, Any] = {"invocation_id": job.pair[0], "claim": job.pair[1]}
+            if one.exit is not None:
+                outcome = await job.runner.ended(one)
+                if outcome.state == "lost":
+                    log.warning("%s.%s was lost while no daemon ran: %s", *job.pair, outcome.said)
+                    await job.runner.release(one, keep=False)
+                    continue
+                told["ending"] = outcome.ending
+            self._jobs[job.pair] = job
+            adopted.append(told)
+        return adopted
+
+    def adopt(self) -> None:
+        """Follow those of `found` that run; after `Booted` was told."""
+        for job in self._jobs.values():
+            if job.kept is not None and job.kept.exit is None:
+                log.info("adopting %s.%s", *job.pair)
+                self._nursery.start_soon(self._guarded, self._follow, job)
+
+    # ---- the life of one
+
+    async def _guarded(self, step: Callable[[_Job], Any], job: _Job) -> None:
+        """Whatever goes wrong is the job's end."""
+        try:
+            outcome = await step(job)
+        except KeeperLost as error:
+            outcome = Outcome(state="lost", error={"type": "WorkerLost", "message": str(error)})
+        except Refused as refused:
+            outcome = refused.outcome
+        except Exception as error:
+            log.exception("%s.%s", *job.pair)
+            outcome = failed("DaemonError", f"the daemon could not run it: {type(error).__name__}: {error}")
+        self._tell(events.JobEnded(invocation_id=job.pair[0], claim=job.pair[1], ending=outcome.ending))
+
+    async def _live(self, job: _Job) -> Outcome:
+        with job.before:
+            config = job.body.get("run_config") or {}
+            job.runner = self._line.parts.runner_of(str(config.get("runner") or self._default))
+            run = await self._prepared(job)
+            if not self._may_begin(*job.pair):
+                self._tell(events.TimerFired())  # its lease is over: let the core see that first
+                return _unbegun()
+            job.before.shield = True  # from here on it is stopped through the keeper
+            job.kept = await job.runner.start(run)
+        if job.kept is None:
+            return _unbegun()
+        self._tell(events.JobStarted(invocation_id=job.pair[0], claim=job.pair[1], epoch=time.time()))
+        if job.stop is not None:
+            await self._stop(job)
+        return await self._follow(job)
+
+    async def _prepared(self, job: _Job) -> Run:
+        await trio.lowlevel.checkpoint()
+        return run_of(job.body, args=job.body.get("args_blob") or b"")
+
+    async def _follow(self, job: _Job) -> Outcome:
+        assert job.kept is not None and job.runner is not None, "it was spawned"
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._look, job)
+            outcome = await job.runner.ended(job.kept)
+            nursery.cancel_scope.cancel()
+        self._printed(job)
+        return outcome
+
+    async def _look(self, job: _Job) -> None:
+        while True:
+            await trio.sleep(LOOK_S)
+            self._printed(job)
+
+    def _printed(self, job: _Job) -> None:
+        assert job.kept is not None, "it was spawned"
+        tail = follow.tail(Path(job.kept.directory) / "stdout")
+        if tail:
+            self._tell(events.JobOutput(invocation_id=job.pair[0], claim=job.pair[1], tail=tail))
+
+    async def _stop(self, job: _Job) -> None:
+        assert job.kept is not None and job.stop is not None, "asked after the spawn"
+        why, grace_s = job.stop
+        try:
+            await self._line.keeper.stop(job.kept.id, why=why, grace_s=grace_s)
+        except KeeperError as error:
+            log.warning("%s.%s is not stopped: %s", *job.pair, error)
+
+    async def _release(self, job: _Job, keep: bool) -> None:
+        assert job.kept is not None and job.runner is not None, "it was spawned"
+        try:
+            await job.runner.release(job.kept, keep=keep)
+        except (KeeperError, OSError) as error:
+            log.warning("%s.%s is not cleared away: %s", *job.pair, error)
+
+
+def run_of(body: Map, *, args: bytes | Path) -> Run:
+    """What a runner is told, of the `run` command's body."""
+    script = body.get("script")
+    as_user = body.get("as_user")
+    return Run(
+        invocation_id=str(body["invocation_id"]),
+        args=None if script is not None else args,
+        run_config=body.get("run_config") or {},
+        script=None if script is None else str(script),
+        as_user=None if as_user is None else str(as_user),
+        parent_id=body.get("parent_invocation_id"),
+        root_id=body.get("root_invocation_id"),
+        claim=int(body["claim"]),
+        attempt=int(body.get("attempt") or 1),
+        first_seq=int(body.get("first_seq") or 0),
+    )
+
+
+def _unbegun() -> Outcome:
+    return failed("DaemonError", "it was stopped before it began")

@@ -1,0 +1,62 @@
+"""The line to this daemon's keeper, and to the next one when that is killed.
+
+What a killed keeper kept is ended by its guard: its jobs are lost, and the keeper that is started in its place tells so
+once more; that is cleared away here. Reference: docs/adr/0011.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Generic, TypeVar
+
+import trio
+
+from ..keeping.client import KeeperClient, KeeperError, open_keeper
+
+ORPHAN_S = 30.0
+"""So long jobs go on without a daemon."""
+AGAIN_S = 1.0
+P = TypeVar("P")
+log = logging.getLogger("nymph.keeper")
+
+
+class Line(Generic[P]):
+    """`make` builds what speaks to one keeper, anew for each."""
+
+    def __init__(self, directory: Path, nursery: trio.Nursery, make: Callable[[KeeperClient], P]) -> None:
+        self._directory, self._nursery, self._make = str(directory), nursery, make
+        self._leaving = False
+        self.keeper: KeeperClient
+        self.parts: P
+        """For the keeper that lives."""
+
+    async def open(self) -> None:
+        """Before anything else. KeeperTaken, KeeperError, OSError."""
+        self._take(await open_keeper(self._directory, self._nursery, orphan_s=ORPHAN_S))
+
+    async def watch(self) -> None:
+        """Start another keeper whenever this one is gone."""
+        while True:
+            await self.keeper.lost.wait()
+            if self._leaving:
+                return
+            log.error("the keeper was killed: its jobs are lost")
+            try:
+                self._take(await open_keeper(self._directory, self._nursery, orphan_s=ORPHAN_S))
+                for job in self.keeper.found:
+                    await self.keeper.wait(job.id)
+                    await self.keeper.forget(job.id)
+            except (KeeperError, OSError) as error:
+                log.error("no keeper: %s", error)  # noqa: TRY400 - it says all
+                await trio.sleep(AGAIN_S)
+
+    async def close(self) -> None:
+        """Leave; what runs runs on."""
+        self._leaving = True
+        await self.keeper.aclose()
+
+    def _take(self, keeper: KeeperClient) -> None:
+        self.keeper = keeper
+        self.parts = self._make(keeper)
