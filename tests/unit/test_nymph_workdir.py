@@ -226,7 +226,7 @@ def test_output_is_followed_by_offsets_and_nothing_is_told_twice(tmp_path: Path)
 def test_a_head_that_was_given_back_is_named_as_skipped(tmp_path: Path) -> None:
     path = tmp_path / "stdout"
     path.write_bytes(b"x" * (1 << 20) + b"the end")
-    if not processes.drop_head(str(path), 512 << 10):
+    if not processes.drop(str(path), 0, 512 << 10):
         pytest.skip("this file system cannot drop the head of a file")
     chunk = read_on(path, 100)
     assert chunk.skipped == (512 << 10) - 100

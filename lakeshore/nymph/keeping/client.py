@@ -27,7 +27,7 @@ import trio
 from lakeshore._self import python_path
 
 from .job import GRACE_S, OUTPUT_MAX
-from .protocol import EXIT, LOG, SOCKET, BadMessage, Decoder, encode, private_directory
+from .protocol import EXIT, JOBS, LOG, SOCKET, BadMessage, Decoder, encode, private_directory
 
 START_S = 10.0
 _LONGEST = 100
@@ -74,6 +74,8 @@ class Order:
     """The keeper ends it by itself when `renew` is not called for so long."""
     output_max: int = OUTPUT_MAX
     """Of each output file, in bytes."""
+    output_keep: int = 0
+    """Of that, the first so many bytes stay, whatever comes after them."""
     umask: int = 0o022
 
 
@@ -135,8 +137,9 @@ class Kept:
 class KeeperClient:
     """One connection. Any task may call any method."""
 
-    def __init__(self, stream: trio.SocketStream) -> None:
+    def __init__(self, stream: trio.SocketStream, directory: str) -> None:
         self._stream = stream
+        self.directory = os.path.realpath(directory)
         self._sending = trio.Lock()
         self._numbers = 0
         self._answers: dict[int, trio.MemorySendChannel[dict[str, Any]]] = {}
@@ -189,6 +192,10 @@ class KeeperClient:
         await self._ask({"do": "forget", "id": id_})
         self._ended.pop(id_, None)
         self._exits.pop(id_, None)
+
+    def job_directory(self, id_: str) -> str:
+        """Where a job of this id has its files."""
+        return os.path.join(self.directory, JOBS, id_)
 
     async def end(self) -> None:
         """End every job (TERM, grace, KILL), then the keeper. Returns when that is asked; `wait` tells the rest."""
@@ -266,7 +273,7 @@ async def open_keeper(directory: str, nursery: trio.Nursery, *, orphan_s: float 
         if line is None:
             await _start(directory, late=late)
             continue
-        keeper = KeeperClient(trio.SocketStream(line))
+        keeper = KeeperClient(trio.SocketStream(line), directory)
         nursery.start_soon(keeper.listen)
         try:
             await keeper.hello(orphan_s=orphan_s)

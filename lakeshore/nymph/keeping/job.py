@@ -67,6 +67,7 @@ class Job:
         "kills_before",
         "lease_until",
         "memory",
+        "output_keep",
         "output_max",
         "phase",
         "pid",
@@ -99,7 +100,7 @@ class Job:
         self.failure = -1  # the pipe on which a child says why it did not become its program
         self.memory: MemoryKills | None = None
         self.kills_before: int | None = None
-        self.output_max = OUTPUT_MAX
+        self.output_max, self.output_keep = OUTPUT_MAX, 0
         self.dropped = {STDOUT: 0, STDERR: 0}
 
     # --- beginning
@@ -111,7 +112,8 @@ class Job:
         self.grace_s = float(order.get("grace_s", GRACE_S))
         timeout_s = order.get("timeout_s")
         self.timeout_s = None if timeout_s is None else float(timeout_s)
-        self.output_max = int(order.get("output_max", OUTPUT_MAX))
+        self.output_keep = int(order.get("output_keep", 0))
+        self.output_max = max(int(order.get("output_max", OUTPUT_MAX)), 4 * self.output_keep)
         if not argv:
             raise NotBegun("argv is empty")
         env = {**order.get("env", {}), MARK: self.directory}
@@ -233,16 +235,16 @@ class Job:
         return self.exit
 
     def shorten(self) -> None:
-        """Give the disk back what a flood has written before the last half of `output_max`."""
+        """Give the disk back what a flood has written before the last half of `output_max`, but for `output_keep`."""
         for name, dropped in self.dropped.items():
             path = os.path.join(self.directory, name)
             try:
                 size = os.lstat(path).st_size
             except OSError:
                 continue
-            if size - dropped > self.output_max:
+            if size - dropped > self.output_max:  # `output_keep` is a small part of it
                 upto = (size - self.output_max // 2) & ~0xFFF
-                if processes.drop_head(path, upto):
+                if processes.drop(path, -(-self.output_keep // 4096) * 4096, upto):
                     self.dropped[name] = upto
                 elif self.phase == "running":
                     self.error = f"{name} grew above {self.output_max} bytes on a disk that cannot drop its head"

@@ -153,8 +153,8 @@ def end_with_parent(number: int = signal.SIGTERM) -> None:
         _libc.prctl(_PDEATHSIG, int(number), 0, 0, 0)
 
 
-def drop_head(path: str, upto: int) -> bool:
-    """Give the disk back what stands before an offset; size and offsets stay. False where the file system cannot."""
+def drop(path: str, start: int, end: int) -> bool:
+    """Give the disk back what stands between two offsets; size and offsets stay. False where the file system cannot."""
     if not LINUX:
         return False
     try:
@@ -162,6 +162,6 @@ def drop_head(path: str, upto: int) -> bool:
     except OSError:
         return False
     try:
-        return bool(_libc.fallocate(fd, _PUNCH_HOLE, 0, upto) == 0)
+        return bool(_libc.fallocate(fd, _PUNCH_HOLE, start, end - start) == 0)
     finally:
         os.close(fd)
