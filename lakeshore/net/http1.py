@@ -82,7 +82,12 @@ def build_request(
         framing = "transfer-encoding: chunked\r\n"
     else:
         framing = f"content-length: {content_length}\r\n"
-    return f"{method} {target.prefix}{path} HTTP/1.1\r\n{host}{block}{framing}\r\n".encode("latin-1")
+    prefix = target.prefix
+    if target.proxy is not None and not target.tls:  # it is told the whole URL; a tunnel leads to the server itself
+        prefix = target.url
+        if target.proxy.authorization is not None:
+            host += f"proxy-authorization: {target.proxy.authorization}\r\n"
+    return f"{method} {prefix}{path} HTTP/1.1\r\n{host}{block}{framing}\r\n".encode("latin-1")
 
 
 class Route:

@@ -1,8 +1,8 @@
 """A server's base URL, parsed once: `http(s)://host[:port][/prefix]`, IPv6 hosts in brackets.
 
-Credentials in a URL are refused: they end in logs and process lists; a token goes into a header. Proxies (HTTP_PROXY,
-HTTPS_PROXY, NO_PROXY) are not used: our own servers are reached directly or through a tunnel. Whoever needs a proxy
-mounts stock httpx instead.
+Credentials in a URL are refused: they end in logs and process lists; a token goes into a header. Proxies are used by the
+trio shell alone, for targets that name one (`proxy.through_proxy`): those of the daemon.
+The SDK and the CLI reach their servers directly or through a tunnel; there, who needs a proxy mounts stock httpx.
 """
 
 from __future__ import annotations
@@ -17,12 +17,25 @@ _PREFIX = re.compile(r"[!-~]*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Proxy:
+    """What stands between. `authorization` is the value of Proxy-Authorization."""
+
+    tls: bool
+    host: str
+    port: int
+    authorization: str | None = None
+
+    def __repr__(self) -> str:
+        return f"Proxy({self.host}:{self.port})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
     """Where to connect and what to write in the request head.
 
     `host` has no brackets; `host_header` has them, and the port unless it is the scheme's own; `prefix` is "" or
     "/path" without a slash at the end; `ca_file` is a PEM bundle to trust instead of the system's (None:
-    `LAKESHORE_CA_FILE`, else the system's).
+    `LAKESHORE_CA_FILE`, else the system's); without `verify` any certificate is accepted.
     """
 
     scheme: str
@@ -32,6 +45,8 @@ class Target:
     ca_file: str | None = None
     host_header: str
     url: str
+    verify: bool = True
+    proxy: Proxy | None = None
 
     @property
     def tls(self) -> bool:

@@ -15,6 +15,8 @@ def context_for(target: Target) -> ssl.SSLContext:
     """`ssl.create_default_context`, which honours SSL_CERT_FILE; the target's `ca_file` or LAKESHORE_CA_FILE replaces
     its trust.
     """
+    if not target.verify:
+        return _unverified()
     ca_file = target.ca_file or os.environ.get("LAKESHORE_CA_FILE") or None
     try:
         return _context(ca_file)
@@ -28,6 +30,15 @@ def context_for(target: Target) -> ssl.SSLContext:
 @lru_cache(maxsize=16)
 def _context(ca_file: str | None) -> ssl.SSLContext:
     context = ssl.create_default_context(cafile=ca_file)
+    context.set_alpn_protocols(["http/1.1"])
+    return context
+
+
+@lru_cache(maxsize=1)
+def _unverified() -> ssl.SSLContext:
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
     context.set_alpn_protocols(["http/1.1"])
     return context
 

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import math
+import re
 import ssl
+from dataclasses import replace
+from typing import Any, TypeAlias
 
 import trio
 
 from . import tls
 from .async_core import AsyncStreamingResponse, BaseAsyncConnection, BaseAsyncPool
 from .errors import ConnectFailed
+from .http1 import MAX_HEAD
 from .interface import Limit
-from .target import Target
+from .target import Proxy, Target
 
 _RECEIVE = 64 * 1024
 _LARGE = 16 * 1024
+_TUNNEL = re.compile(rb"HTTP/1\.[01] 2[0-9][0-9] ")
+
+Carrier: TypeAlias = trio.SocketStream | trio.SSLStream[Any]
 
 
 class AsyncConnection(BaseAsyncConnection):
@@ -35,38 +42,94 @@ class AsyncPool(BaseAsyncPool):
 
 
 async def dial(target: Target, seconds: float) -> TrioWire:
-    """Connect within `seconds`; ConnectFailed or TlsError."""
-    context = tls.context_for(target) if target.tls else None
+    """Connect within `seconds`, through the target's proxy if it has one; ConnectFailed or TlsError."""
     with trio.move_on_after(seconds):
-        try:
-            raw = await trio.open_tcp_stream(target.host, target.port)
-        except OSError as error:
-            raise ConnectFailed(
-                f"{target.url}: cannot connect ({_reason(error)}). Check the address and that the server runs",
-                url=target.url,
-            ) from error
-        if context is None:
-            return TrioWire(raw, raw)
-        secure = trio.SSLStream(raw, context, server_hostname=target.host, https_compatible=True)
-        done = False
-        try:
-            await secure.do_handshake()
-            done = True
-        except (trio.BrokenResourceError, OSError) as error:
-            raise tls.handshake_failed(target, _tls_cause(error)) from error
-        finally:
-            if not done:
-                raw.socket.close()
-        return TrioWire(secure, raw)
+        if target.proxy is None:
+            raw = await _connected(target.host, target.port, target.url, "the server runs")
+            return TrioWire(await _secured(raw, raw, target) if target.tls else raw, raw)
+        proxy = target.proxy
+        raw = await _connected(proxy.host, proxy.port, f"proxy {proxy.host}:{proxy.port}", "the proxy runs")
+        stream: Carrier = raw
+        if proxy.tls:
+            stream = await _secured(raw, raw, _of_proxy(proxy, target))
+        if not target.tls:
+            return TrioWire(stream, raw)
+        await _tunnel(stream, raw, target, proxy)
+        return TrioWire(await _secured(stream, raw, target), raw)
     raise ConnectFailed(
         f"{target.url}: no connection within {seconds:g} s. Check the address and firewalls in between", url=target.url
     )
 
 
+async def _connected(host: str, port: int, url: str, runs: str) -> trio.SocketStream:
+    try:
+        return await trio.open_tcp_stream(host, port)
+    except OSError as error:
+        raise ConnectFailed(
+            f"{url}: cannot connect ({_reason(error)}). Check the address and that {runs}", url=url
+        ) from error
+
+
+async def _secured(stream: Carrier, raw: trio.SocketStream, target: Target) -> trio.SSLStream[Any]:
+    """TLS over a stream; `raw` is closed when that fails."""
+    secure: trio.SSLStream[Any] = trio.SSLStream(
+        stream, tls.context_for(target), server_hostname=target.host, https_compatible=True
+    )
+    done = False
+    try:
+        await secure.do_handshake()
+        done = True
+    except (trio.BrokenResourceError, OSError) as error:
+        raise tls.handshake_failed(target, _tls_cause(error)) from error
+    finally:
+        if not done:
+            raw.socket.close()
+    return secure
+
+
+def _of_proxy(proxy: Proxy, target: Target) -> Target:
+    """The proxy as a target of its own, for its certificate."""
+    name = f"{proxy.host}:{proxy.port}"
+    return replace(
+        target, proxy=None, scheme="https", host=proxy.host, port=proxy.port, host_header=name, url=f"https://{name}"
+    )
+
+
+async def _tunnel(stream: Carrier, raw: trio.SocketStream, target: Target, proxy: Proxy) -> None:
+    """Ask a proxy for a way to the server (CONNECT)."""
+    shown = f"[{target.host}]" if ":" in target.host else target.host
+    place = f"{shown}:{target.port}"
+    lines = [f"CONNECT {place} HTTP/1.1", f"host: {place}"]
+    if proxy.authorization is not None:
+        lines.append(f"proxy-authorization: {proxy.authorization}")
+    told = bytearray()
+    open_ = False
+    try:
+        await stream.send_all("\r\n".join([*lines, "", ""]).encode("latin-1"))
+        while b"\r\n\r\n" not in told and len(told) < MAX_HEAD:
+            data = await stream.receive_some(1)  # what follows the head is the server's
+            if not data:
+                break
+            told += data
+        open_ = _TUNNEL.match(told) is not None and told.endswith(b"\r\n\r\n")
+    except (trio.BrokenResourceError, OSError):
+        told.clear()
+    finally:
+        if not open_:
+            raw.socket.close()
+    if not open_:
+        said = told.partition(b"\r\n")[0].decode("latin-1")[:100] or "nothing"
+        raise ConnectFailed(
+            f"{target.url}: the proxy {proxy.host}:{proxy.port} gives no way there: it answered {said!r}. "
+            "NO_PROXY names servers that are reached directly",
+            url=target.url,
+        )
+
+
 class TrioWire:
     """`Wire` for trio."""
 
-    def __init__(self, stream: trio.SocketStream | trio.SSLStream[trio.SocketStream], raw: trio.SocketStream) -> None:
+    def __init__(self, stream: Carrier, raw: trio.SocketStream) -> None:
         self._stream = stream
         self._raw = raw
         self._timeout: float | None = None

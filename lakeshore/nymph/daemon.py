@@ -17,7 +17,7 @@ import socket
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ import trio
 
 from .._version import __version__
 from ..config.errors import ConfigError
+from ..net.proxy import through_proxy
 from ..net.target import Target, parse_target
 from ..wire.names import Ulids
 from ..wire.signing import SigningError, SigningUnavailable
@@ -39,11 +40,11 @@ from .local_record import LocalRecord
 from .logs import Ring
 from .lookup import Boot, Flags
 from .performing.contact import Contact
-from .performing.jobs import Jobs, Runner
-from .performing.line import Line
+from .performing.jobs import Jobs
+from .performing.line import Line, Parts
 from .places import daemon_directory, working_directory
 from .recording import Recorder
-from .runners.process import ProcessRunner, Refused, failed
+from .runners.registry import Runners
 from .settings import Settings
 from .shell import Shell
 from .transport import Transport
@@ -87,20 +88,6 @@ async def _run(
     return last or instructions.Exit(code=0, why="told to leave before it began")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Parts:
-    """What speaks to one keeper."""
-
-    keeper: KeeperClient
-    process: ProcessRunner
-
-    def runner_of(self, kind: str) -> Runner:
-        """Refused for an unknown kind: never another one in its place (N-190)."""
-        if kind in ("process", "subprocess"):
-            return self.process
-        raise Refused(failed("DaemonError", f"unknown runner kind: {kind}"))
-
-
 class Daemon:
     """What one is made of."""
 
@@ -116,7 +103,7 @@ class Daemon:
         self._shell: Shell | None = None
         self._facts: HostFacts
         self._root: Path
-        self._line: Line[Parts]
+        self._line: Line
 
     async def live(self) -> instructions.Exit | instructions.Restart | None:
         """From boot to end; None when it was told to leave before it began. CannotStart, ConfigError."""
@@ -184,7 +171,8 @@ class Daemon:
         return Identity(files, server=self._config.server.url, enroll_token=self._boot.enroll_token)
 
     def _parts(self, keeper: KeeperClient) -> Parts:
-        return Parts(keeper=keeper, process=ProcessRunner(keeper, self._root, self._environ))
+        default = self._config.runtime.default_runner
+        return Parts(runners=Runners(keeper, self._root, self._environ, default=default))
 
     # ---- life
 
@@ -192,8 +180,13 @@ class Daemon:
         settings = self._settings()
         recorder = None if write is None else Recorder(settings, write)
         shell = Shell(Core(settings) if recorder is None else recorder.core, recorder)
+        try:
+            target = self._target(self._config.server.url)
+        except ValueError as error:
+            raise ConfigError(str(error)) from None
         transport = Transport(
-            self._target(),
+            target,
+            aim=self._target,
             token=self._boot.token,
             identity=self._identity,
             machine_id=self._machine_id,
@@ -209,13 +202,7 @@ class Daemon:
             identity=self._identity,
             named=self._local.write,
         )
-        jobs = Jobs(
-            shell.tell,
-            self._nursery,
-            self._line,
-            default_runner=self._config.runtime.default_runner,
-            may_begin=shell.may_begin,
-        )
+        jobs = Jobs(shell.tell, self._nursery, self._line, may_begin=shell.may_begin)
         shell.perform_with(
             {
                 instructions.SendHello: contact.hello,
@@ -233,6 +220,7 @@ class Daemon:
         self._local.write()
         await self._nursery.start(introspect.serve, self._config.introspect, shell.core.status, self._ring)
         adopted = await jobs.found(self._line.keeper.found)
+        log.info("daemon %s, queue %s, server %s", settings.worker_id, settings.queue, target.url)
         self._shell = shell
         try:
             return await shell.run(events.Booted(adopted=adopted), then=jobs.adopt)
@@ -259,8 +247,10 @@ class Daemon:
             may_reenroll=self._identity is not None and self._identity.may_reenroll,
         )
 
-    def _target(self) -> Target:
-        return parse_target(self._config.server.url)
+    def _target(self, url: str) -> Target:
+        """A server, by the proxy that the environment names."""
+        target = through_proxy(parse_target(url), self._environ)
+        return replace(target, verify=self._config.server.tls_verify)
 
     def _hello(self) -> Mapping[str, Any]:
         return hello_body(self._config, self._facts, machine_id=self._machine_id, workdir=str(self._root))

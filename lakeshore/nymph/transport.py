@@ -10,7 +10,7 @@ Reference: nymph/protocol, "Transport"; nymph/key-rotation; N-098, N-247…N-252
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Final
 from urllib.parse import quote, urlencode, urlsplit
@@ -52,18 +52,22 @@ class TransportError(Exception):
 
 
 class Transport:
-    """One daemon's line to its server. `target` says where and through which proxy; `identity` None: unsigned."""
+    """One daemon's line to its server. `target` says where and by which proxy, `aim` the same of any other server's
+    base URL; `identity` None: unsigned.
+    """
 
     def __init__(
         self,
         target: Target,
         *,
+        aim: Callable[[str], Target] = parse_target,
         token: str | None,
         identity: Identity | None = None,
         machine_id: str = "",
         namespace: str = "default",
     ) -> None:
         self.target = target
+        self._aim = aim
         self.namespace = namespace
         self._token, self._identity, self._machine_id = token, identity, machine_id
         self._pools = {
@@ -220,7 +224,7 @@ class Transport:
             return self._pools[""], url, True
         parts = urlsplit(url)
         try:
-            target = parse_target(f"{parts.scheme}://{parts.netloc}")
+            target = self._aim(f"{parts.scheme}://{parts.netloc}")
         except ValueError as error:
             raise TransportError(None, str(error)) from None
         path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")

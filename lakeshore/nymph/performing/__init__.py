@@ -1,1 +1,1 @@
-"""How the core's instructions are performed: one module a concern. Each tells how it went by an event, never at once."""
+"""How the core's instructions are performed: one module a concern. Each tells how it went by an event, and later."""

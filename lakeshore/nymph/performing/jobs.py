@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import trio
 
@@ -23,6 +23,7 @@ from .. import endings, events, follow, instructions
 from ..events import Event
 from ..keeping.client import KeeperError, KeeperLost, Kept
 from ..runners.process import Outcome, Refused, Run, failed
+from ..runners.registry import Runners
 from .line import Line
 
 Map = Mapping[str, Any]
@@ -33,21 +34,12 @@ _REASONS: Final = {endings.GRACE_EXPIRED: "shutdown", endings.CANCELLED: "cancel
 log = logging.getLogger("nymph.jobs")
 
 
-class Runner(Protocol):
-    """Starts, awaits and clears away; see `runners.process`."""
-
-    async def start(self, run: Run) -> Kept: ...
-    async def ended(self, job: Kept) -> Outcome: ...
-    async def release(self, job: Kept, *, keep: bool) -> None: ...
-
-
 @dataclass(slots=True, kw_only=True)
 class _Job:
     """One claim here. `kept` is None until it is spawned, and of one that never was."""
 
     pair: Pair
     body: Map
-    runner: Runner | None = None
     kept: Kept | None = None
     stop: tuple[str, float] | None = None
     before: trio.CancelScope = field(default_factory=trio.CancelScope)
@@ -55,20 +47,23 @@ class _Job:
 
 
 class Jobs:
-    """All of them. The line's parts have `runner_of`: the runner of a kind, or Refused."""
+    """All of them."""
 
     def __init__(
         self,
         tell: Callable[[Event], None],
         nursery: trio.Nursery,
-        line: Line[Any],
+        line: Line,
         *,
-        default_runner: str,
         may_begin: Callable[[str, int], bool],
     ) -> None:
         self._tell, self._nursery, self._line = tell, nursery, line
-        self._default, self._may_begin = default_runner, may_begin
+        self._may_begin = may_begin
         self._jobs: dict[Pair, _Job] = {}
+
+    @property
+    def _runners(self) -> Runners:
+        return self._line.parts.runners
 
     def start(self, one: instructions.StartJob) -> None:
         job = self._jobs[one.invocation_id, one.claim] = _Job(pair=(one.invocation_id, one.claim), body=one.body)
@@ -98,13 +93,13 @@ class Jobs:
             if claim.get("kind") != "run" or not claim.get("claim"):
                 continue
             job = _Job(pair=(claim["invocation_id"], claim["claim"]), body=claim, kept=one)
-            job.runner = self._line.parts.runner_of(str(claim.get("runner") or self._default))
             told: dict[str, Any] = {"invocation_id": job.pair[0], "claim": job.pair[1]}
             if one.exit is not None:
-                outcome = await job.runner.ended(one)
+                runner = self._runners.of_job(one)
+                outcome = await runner.ended(one)
                 if outcome.state == "lost":
                     log.warning("%s.%s was lost while no daemon ran: %s", *job.pair, outcome.said)
-                    await job.runner.release(one, keep=False)
+                    await runner.release(one, keep=False)
                     continue
                 told["ending"] = outcome.ending
             self._jobs[job.pair] = job
@@ -135,14 +130,13 @@ class Jobs:
 
     async def _live(self, job: _Job) -> Outcome:
         with job.before:
-            config = job.body.get("run_config") or {}
-            job.runner = self._line.parts.runner_of(str(config.get("runner") or self._default))
             run = await self._prepared(job)
+            runner = self._runners.of(run)
             if not self._may_begin(*job.pair):
                 self._tell(events.TimerFired())  # its lease is over: let the core see that first
                 return _unbegun()
             job.before.shield = True  # from here on it is stopped through the keeper
-            job.kept = await job.runner.start(run)
+            job.kept = await runner.start(run)
         if job.kept is None:
             return _unbegun()
         self._tell(events.JobStarted(invocation_id=job.pair[0], claim=job.pair[1], epoch=time.time()))
@@ -155,10 +149,10 @@ class Jobs:
         return run_of(job.body, args=job.body.get("args_blob") or b"")
 
     async def _follow(self, job: _Job) -> Outcome:
-        assert job.kept is not None and job.runner is not None, "it was spawned"
+        assert job.kept is not None, "it was spawned"
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._look, job)
-            outcome = await job.runner.ended(job.kept)
+            outcome = await self._runners.of_job(job.kept).ended(job.kept)
             nursery.cancel_scope.cancel()
         self._printed(job)
         return outcome
@@ -183,9 +177,9 @@ class Jobs:
             log.warning("%s.%s is not stopped: %s", *job.pair, error)
 
     async def _release(self, job: _Job, keep: bool) -> None:
-        assert job.kept is not None and job.runner is not None, "it was spawned"
+        assert job.kept is not None, "it was spawned"
         try:
-            await job.runner.release(job.kept, keep=keep)
+            await self._runners.of_job(job.kept).release(job.kept, keep=keep)
         except (KeeperError, OSError) as error:
             log.warning("%s.%s is not cleared away: %s", *job.pair, error)
 

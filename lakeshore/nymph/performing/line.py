@@ -8,28 +8,37 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Generic, TypeVar
 
 import trio
 
 from ..keeping.client import KeeperClient, KeeperError, open_keeper
+from ..runners.registry import Runners
 
 ORPHAN_S = 30.0
 """So long jobs go on without a daemon."""
 AGAIN_S = 1.0
-P = TypeVar("P")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """What speaks to one keeper."""
+
+    runners: Runners
+
+
 log = logging.getLogger("nymph.keeper")
 
 
-class Line(Generic[P]):
+class Line:
     """`make` builds what speaks to one keeper, anew for each."""
 
-    def __init__(self, directory: Path, nursery: trio.Nursery, make: Callable[[KeeperClient], P]) -> None:
+    def __init__(self, directory: Path, nursery: trio.Nursery, make: Callable[[KeeperClient], Parts]) -> None:
         self._directory, self._nursery, self._make = str(directory), nursery, make
         self._leaving = False
         self.keeper: KeeperClient
-        self.parts: P
+        self.parts: Parts
         """For the keeper that lives."""
 
     async def open(self) -> None:
