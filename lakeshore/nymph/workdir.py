@@ -4,6 +4,7 @@
         args.msgpack            what was submitted, verbatim
         result.msgpack          left by a job that succeeded
         error.json              left by one that failed: {"type", "message", "traceback"}
+        frames/                 what a body yields, as it comes (`frames.py`)
 
 After a success it is removed. After a failure it stays to be looked at, and what the job printed lies in it as well, as
 `stdout.log` and `stderr.log`. An attempt starts in an empty directory: what an earlier one left is removed first.
@@ -27,7 +28,7 @@ from typing import Any
 
 from .keeping.protocol import is_id
 
-ARGS, RESULT, ERROR = "args.msgpack", "result.msgpack", "error.json"
+ARGS, RESULT, ERROR, FRAMES = "args.msgpack", "result.msgpack", "error.json", "frames"
 OUTPUTS = {"stdout": "stdout.log", "stderr": "stderr.log"}
 MAX_PAYLOAD = 100 << 20
 """Bytes of arguments, and of a result."""

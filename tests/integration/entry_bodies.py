@@ -79,3 +79,34 @@ def splats_to_mesh(key: str, store: str) -> str:
         objects.put("process/mesh.ply", mesh)
     dls.run.write("process/mesh.ply").write_bytes(mesh)
     return "process/mesh.ply"
+
+
+@dls.udf
+def counted(n: int, gate: str = "") -> Iterator[int]:
+    """Yields, and prints, n numbers; with a gate it waits in the middle until that file is there."""
+    for i in range(n):
+        if gate and i == n // 2:
+            while not Path(gate).exists():
+                time.sleep(0.01)
+        print(f"line {i}")
+        yield i
+
+
+@dls.udf
+def heavy(n: int, size: int) -> Iterator[bytes]:
+    for i in range(n):
+        yield i.to_bytes(4, "big") + bytes(size)
+
+
+@dls.udf
+def forged() -> Iterator[int]:
+    yield 0
+    next(Path("frames").iterdir()).write_bytes(b"\xc1 no frame")
+    yield 1
+
+
+@dls.udf
+def linked(target: str) -> Iterator[int]:
+    yield 0
+    Path("frames", f"{1:020}").symlink_to(target)
+    yield 1

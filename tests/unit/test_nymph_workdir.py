@@ -197,6 +197,7 @@ def test_what_is_started_is_the_users_interpreter_with_the_documented_environmen
         "DREAMLAKE_INVOCATION_ID": "01JOB",
         "DREAMLAKE_WORKDIR": str(workdir.path),
         "DREAMLAKE_CLAIM": "7",
+        "DREAMLAKE_FRAMES": "frames",
         "DREAMLAKE_ATTEMPT": "2",
         "DREAMLAKE_FIRST_SEQ": "3",
     }

@@ -25,7 +25,7 @@ from lakeshore._self import import_path
 from .. import follow
 from ..keeping.client import Exit, KeeperClient, Kept, NotSpawned, Order
 from ..keeping.job import GRACE_S
-from ..workdir import Account, Workdir, WorkdirError
+from ..workdir import FRAMES, Account, Workdir, WorkdirError
 from .given import pairs, seconds
 from .interpreter import explained
 from .library import readable_by
@@ -172,6 +172,8 @@ def order(run: Run, workdir: Workdir, environ: Mapping[str, str], owner: Account
             "kind": "run",
             "invocation_id": run.invocation_id,
             "claim": run.claim,
+            "attempt": run.attempt,
+            "first_seq": run.first_seq,
             "script": run.script is not None,
             "python": python,
             "path": env.get("PATH", os.defpath),
@@ -260,6 +262,7 @@ def job_variables(run: Run, directory: str) -> dict[str, str]:
         "DREAMLAKE_PARENT_INVOCATION_ID": run.parent_id,
         "DREAMLAKE_ROOT_INVOCATION_ID": run.root_id,
         "DREAMLAKE_CLAIM": run.claim or None,
+        "DREAMLAKE_FRAMES": FRAMES if run.claim and run.script is None else None,
         "DREAMLAKE_FIRST_SEQ": run.first_seq or None,
         "DREAMLAKE_ATTEMPT": run.attempt if run.attempt != 1 else None,
     }

@@ -7,7 +7,8 @@
 Each is written whole or not at all, and of the two the last run left one. It is no worker: it claims nothing, settles
 nothing and tries nothing again; whoever started it does. DREAMLAKE_INVOCATION_ID names the invocation. With
 LAKESHORE_URL, the body's own submits go there; with DREAMLAKE_CLAIM as well (and DREAMLAKE_FIRST_SEQ and
-DREAMLAKE_ATTEMPT when they are not 0 and 1) its yields are posted there as they come.
+DREAMLAKE_ATTEMPT when they are not 0 and 1) its yields are posted there as they come. With DREAMLAKE_FRAMES, the name
+of a directory, they are written there instead (`frame_files`), and a daemon posts them.
 Reference: api/function-protocol.md, "The workdir contract"; nymph/daemons.md.
 """
 
@@ -34,6 +35,7 @@ from ..execution import Setup, execute
 from ..interrupts import Interrupter
 from ..sources import Ending, FrameSink, Work
 from ..transport import POLICIES
+from .frame_files import FrameFiles
 from .process import hide_secrets, token
 
 ARGS, RESULT, ERROR = "args.msgpack", "result.msgpack", "error.json"
@@ -54,6 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (OSError, WireError, ValueError) as error:
         message = f"{directory / ARGS} must hold the Envelope of the invocation: {error}"
         return _end(directory, Ending(outcome="failed", error={"type": "WorkerError", "message": message}))
+    frames = os.environ.pop("DREAMLAKE_FRAMES", None)
     plane = _plane(bearer)
     set_process_plane(plane)
     setup = Setup(
@@ -64,7 +67,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     with Interrupter() as interrupter, _stopped_by_signals(interrupter):
         interrupter.start(None)
-        ending = execute(work, lambda _work: _sink(plane, work), setup, interrupter)
+        ending = execute(work, lambda _work: _sink(plane, work, frames), setup, interrupter)
     if plane is not None:
         with contextlib.suppress(DispatchError):
             plane.close()
@@ -114,7 +117,9 @@ def _plane(bearer: str | None) -> Any:
     return HttpDispatch(url, token=bearer, namespace=os.environ.get("LAKESHORE_NAMESPACE") or "default")
 
 
-def _sink(plane: Any, work: Work) -> FrameSink:
+def _sink(plane: Any, work: Work, frames: str | None) -> FrameSink:
+    if frames:
+        return FrameFiles(Path(frames).absolute())
     return _Nowhere() if plane is None or not work.claim else _Posts(plane, work)
 
 
