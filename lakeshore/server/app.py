@@ -19,9 +19,11 @@ from .blobs import BlobStore
 from .dispatcher import Dispatcher
 from .http import HttpError
 from .http.server import HttpServer
+from .identity import Identity
 from .orders import Orders
 from .printed import Printed
 from .records import Records
+from .releases import Releases
 from .scheduler import Scheduler
 from .submissions import Submissions
 
@@ -58,6 +60,8 @@ class App:
     dispatcher: Dispatcher
     records: Records
     gate: Gate
+    identity: Identity
+    releases: Releases
     blobs: BlobStore
     submissions: Submissions
     scheduler: Scheduler

@@ -7,6 +7,7 @@ Tiers, in this order:
      the user, and the one about loopback when it opened another address.
      What comes through a tunnel comes from another machine, whatever its address says: never by open mode.
   3. Otherwise a bearer is needed: 401.
+A daemon's routes take its signature instead of a bearer: `identity.py`.
 
 The namespace is the credential's. Open and admin callers name one with X-LS-Namespace (else `default`), and so do org
 siblings; another namespace than the token's is a 403. An id in a URL is no credential.
@@ -24,13 +25,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from ..wire.daemon_keys import DaemonKey
 from ..wire.errors import NameError_
 from ..wire.names import check_namespace
 from .http import HttpError, Request
 from .records import Records, TokenRow
 from .socket_owner import SocketOwners
 
-Mode = Literal["admin", "token", "open"]
+Mode = Literal["admin", "token", "open", "daemon-sig"]
 
 PRODUCE: Final = frozenset({"full", "submit"})
 WORK: Final = frozenset({"full", "worker", "daemon"})
@@ -55,15 +57,21 @@ class Caller:
     token: TokenRow | None = None
     sibling: bool = False
     """The namespace is not the token's own but one of its org."""
+    worker: str | None = None
+    """The only worker that this caller speaks for: its token's, or the one whose key signed."""
+    key: DaemonKey | None = None
+    """The key that signed."""
 
     @property
     def is_admin(self) -> bool:
         """Whether the admin tier is reached."""
-        return self.mode != "token"
+        return self.mode == "admin" or self.mode == "open"
 
     @property
     def name(self) -> str:
         """For the audit."""
+        if self.mode == "daemon-sig":
+            return f"{self.ns}/{self.worker or '<enrolling>'}"
         return f"<{self.mode}>" if self.token is None else f"{self.token.ns}/{self.token.name}"
 
     def need_admin(self) -> None:
@@ -145,7 +153,7 @@ class Gate:
         mode: Mode = "open"
         token = None
         if authorization is not None:
-            bearer = _bearer(authorization)
+            bearer = bearer_of(authorization)
             if bearer is not None and self._is_admin(bearer):
                 mode = "admin"
             elif bearer is not None and (token := self._records.token_of(bearer.decode("latin-1"))) is not None:
@@ -181,7 +189,9 @@ class Gate:
             )
         row = self._records.namespace(ns)
         org = None if row is None else row.org
-        return Caller(mode="token", ns=ns, scope=token.scope, org=org, token=token, sibling=sibling)
+        return Caller(
+            mode="token", ns=ns, scope=token.scope, org=org, token=token, sibling=sibling, worker=token.worker
+        )
 
     def _named(self, named: bytes | None) -> str:
         if named is None:
@@ -235,7 +245,8 @@ class Gate:
         return site is None or site.lower() in _OWN_SITE
 
 
-def _bearer(authorization: bytes) -> bytes | None:
+def bearer_of(authorization: bytes) -> bytes | None:
+    """What an Authorization header says after `Bearer`."""
     scheme, _, value = authorization.partition(b" ")
     value = value.strip()
     return value if scheme.lower() == b"bearer" and value else None

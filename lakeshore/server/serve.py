@@ -27,6 +27,7 @@ from .. import _version
 from ..plane.contract import PlaneError
 from ..plane.database import Durability
 from ..plane.plane import Plane, failure_of
+from ..wire.verification import Policy, policy_of
 from . import render
 from .app import App, PageReader
 from .auth import TUNNEL, Gate, is_loopback_name
@@ -47,9 +48,11 @@ from .http import (
     open_socket_file,
     server_context,
 )
+from .identity import Identity
 from .janitor import Janitor
 from .orders import Orders
 from .records import Records, RecordsError
+from .releases import Releases
 from .routes.table import handler_of
 from .scheduler import Scheduler
 from .state import State, StateError, open_state
@@ -106,6 +109,7 @@ async def serve(
     with ExitStack() as stack, _explained():
         admin = _admin_from(environ)
         _check(options, admin, environ)
+        policy = _policy_from(environ)
         state = open_state(options.state_dir, environ)
         stack.callback(state.close)
         listeners = _listen(options)
@@ -121,7 +125,7 @@ async def serve(
         stack.callback(janitor.close)
         pages = PageReader(plane.path)
         stack.callback(pages.close)
-        app = _app(options, state, admin, records, plane, dispatcher, pages)
+        app = _app(options, environ, state, admin, policy, records, plane, dispatcher, pages)
         stack.callback(app.gate.close)
         cors = Cors(frozenset(options.cors_origins))
         http = HttpServer(handler_of(app, cors), limits=Limits(), render_error=partial(_render, cors))
@@ -153,8 +157,10 @@ async def serve(
 
 def _app(
     options: ServeOptions,
+    environ: Mapping[str, str],
     state: State,
     admin: str | None,
+    policy: Policy,
     records: Records,
     plane: Plane,
     dispatcher: Dispatcher,
@@ -174,6 +180,8 @@ def _app(
         dispatcher=dispatcher,
         records=records,
         gate=gate,
+        identity=Identity(records, policy),
+        releases=Releases(records, state.root / "releases", public_url=environ.get("LAKESHORE_PUBLIC_URL")),
         blobs=blobs,
         submissions=submissions,
         scheduler=Scheduler(dispatcher, records, submissions),
@@ -223,6 +231,7 @@ async def _write_uses(records: Records) -> None:
         await trio.sleep(_WRITE_USES_S)
         try:
             await records.write_uses()
+            await records.nonces.sweep()
         except PlaneError as error:  # it is tried again
             log.warning("when tokens were last used could not be written down: %s", error)
 
@@ -247,6 +256,13 @@ def _admin_from(environ: Mapping[str, str]) -> str | None:
     if old:
         _say("ADMIN_TOKEN is deprecated: set LAKESHORE_ADMIN_TOKEN instead")
     return old or None
+
+
+def _policy_from(environ: Mapping[str, str]) -> Policy:
+    try:
+        return policy_of(environ)
+    except ValueError as error:
+        raise ServeError(str(error)) from error
 
 
 def _check(options: ServeOptions, admin: str | None, environ: Mapping[str, str]) -> None:

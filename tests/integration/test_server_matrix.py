@@ -27,7 +27,10 @@ STATED = {
         GET /v1/admin/namespaces/{slug}; PATCH /v1/admin/namespaces/{slug}; DELETE /v1/admin/namespaces/{slug}
         GET /v1/admin/invocations; GET /v1/admin/invocations/{id}
         POST /v1/namespaces/{ns}/tokens
+        POST /v1/namespaces/{ns}/enroll-tokens; DELETE /v1/namespaces/{ns}/enroll-tokens/{id}
+        GET /v1/admin/nymph-releases; POST /v1/admin/nymph-releases
     """,
+    "a daemon's signature": "POST /v1/daemon/keys",
     "full": """
         GET /v1/namespaces/{ns}/invocations; GET /v1/namespaces/{ns}/invocations/{id}
         GET /v1/namespaces/{ns}/invocations/{id}/logs
@@ -37,6 +40,10 @@ STATED = {
         GET /v1/namespaces/{ns}/schedules; POST /v1/namespaces/{ns}/schedules
         GET /v1/namespaces/{ns}/schedules/{name}; PATCH /v1/namespaces/{ns}/schedules/{name}
         DELETE /v1/namespaces/{ns}/schedules/{name}
+        GET /v1/namespaces/{ns}/enroll-tokens
+        GET /v1/namespaces/{ns}/workers/{id}/keys; POST /v1/namespaces/{ns}/workers/{id}/keys/{key_id}/revoke
+        GET /v1/namespaces/{ns}/nymph-target; PUT /v1/namespaces/{ns}/nymph-target
+        DELETE /v1/namespaces/{ns}/nymph-target
     """,
     "producers": """
         POST /v1/producer/submit; POST /v1/producer/submit/delayed; POST /v1/producer/await
@@ -49,7 +56,10 @@ STATED = {
         POST /v1/daemon/hello; POST /v1/daemon/poll; POST /v1/daemon/ack; POST /v1/daemon/result-chunk
         POST /v1/daemon/log-chunk
     """,
-    "every token": "GET /v1/namespaces/{ns}/whoami; POST /v1/namespaces/{ns}/payloads/presign",
+    "every token": """
+        GET /v1/namespaces/{ns}/whoami; POST /v1/namespaces/{ns}/payloads/presign
+        GET /v1/admin/nymph-releases/{ref}
+    """,
 }
 WHO: dict[str, str] = {
     route.strip(): who for who, routes in STATED.items() for line in routes.splitlines() for route in line.split(";")
@@ -113,7 +123,15 @@ def identities(secured_server: Served) -> tuple[str, dict[str, str]]:
 def status(server: Served, row: Row, ns: str, authorization: str) -> tuple[int, bytes]:
     """Call a route about nothing that exists, in the namespace; the status and, of a refusal, the body."""
     path = row.pattern.replace("{key...}", "payloads/none")
-    for name, value in (("ns", ns), ("slug", "none-such"), ("id", "none"), ("queue", "q"), ("name", "q")):
+    for name, value in (
+        ("ns", ns),
+        ("slug", "none-such"),
+        ("id", "none"),
+        ("queue", "q"),
+        ("name", "q"),
+        ("key_id", "k"),
+        ("ref", "r"),
+    ):
         path = path.replace(f"{{{name}}}", value)
     headers = {"X-LS-Namespace": ns, "Accept": JSON}
     if authorization:
@@ -139,17 +157,20 @@ def test_who_may_call_a_route(
 ) -> None:
     ns, headers = identities
     asks = WHO[named(row)]
+    asks_the_operator = asks == "the operator" and row.pattern.startswith("/v1/admin/")
     got, body = status(secured_server, row, ns, headers[who])
     if asks == "anyone":
         expected: int | str = 200
     elif asks == "its signature":
         expected = 403
+    elif asks == "a daemon's signature":
+        expected = 401
     elif who in MAY[asks]:
         expected = "allowed"
     elif who in ("nobody", "no bearer at all"):
-        expected = 403 if who != "nobody" and row.pattern.startswith("/v1/admin/") else 401
+        expected = 403 if who != "nobody" and asks_the_operator else 401
     elif who in UNKNOWN:
-        expected = 403 if row.pattern.startswith("/v1/admin/") else 401
+        expected = 403 if asks_the_operator else 401
     else:
         expected = 403
     if expected == "allowed":

@@ -8,7 +8,7 @@ batch back, and its writes are done one by one, so that each answers for itself 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import trio
@@ -17,6 +17,8 @@ from ...plane.plane import failure_of
 
 Statement: TypeAlias = tuple[str, Mapping[str, Any]]
 Statements: TypeAlias = Sequence[Statement]
+Write: TypeAlias = Callable[[Statements, Callable[[], None] | None], Awaitable[None]]
+"""`Commits.write`, as those who keep rows are given it."""
 
 MOST: int = 256
 """Writes in one transaction."""

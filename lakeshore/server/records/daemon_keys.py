@@ -13,7 +13,7 @@ from typing import Any
 import trio
 
 from ...wire.daemon_keys import DaemonKey
-from .enroll_tokens import Statement, Write
+from .commits import Statement, Write
 from .statements import SQL
 
 
@@ -51,15 +51,18 @@ class DaemonKeys:
         """Those that have a key of this id."""
         return tuple(self._workers.get(key_id, ()))
 
-    async def put(self, ns: str, keys: Iterable[DaemonKey], *more: Statement) -> None:
-        """Store keys as they are now, with `more` in the same transaction."""
-        statements, keep = self.storing(ns, keys)
-        await self._write((*statements, *more), keep)
-
-    def storing(self, ns: str, keys: Iterable[DaemonKey]) -> tuple[list[Statement], Callable[[], None]]:
-        """What stores these keys, and what to do once that is committed."""
+    async def put(
+        self, ns: str, keys: Iterable[DaemonKey], *more: Statement, then: Callable[[], None] | None = None
+    ) -> None:
+        """Store keys as they are now, with `more` in the same transaction, after which `then` is called."""
         kept = tuple(keys)
-        return [(SQL.put_daemon_key, _values(ns, key)) for key in kept], lambda: self._keep(ns, kept)
+
+        def keep() -> None:
+            self._keep(ns, kept)
+            if then is not None:
+                then()
+
+        await self._write((*((SQL.put_daemon_key, _values(ns, key)) for key in kept), *more), keep)
 
     def forget(self, ns: str) -> None:
         """A namespace's are gone from the file."""

@@ -12,18 +12,15 @@ import functools
 import hashlib
 import secrets
 import sqlite3
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
-from typing import Any, Final
+from typing import Final
 
 import trio
 
 from ...wire.verification import ENROLL_PREFIX
+from .commits import Statement, Write
 from .statements import SQL
-
-Statement = tuple[str, Mapping[str, Any]]
-Write = Callable[[Sequence[Statement], Callable[[], None]], Awaitable[None]]
-"""Commits the statements in one synced transaction, and then calls what is given."""
 
 TTL_S: Final = 3600.0
 MAX_TTL_S: Final = 30 * 86_400.0

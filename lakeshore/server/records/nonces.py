@@ -13,7 +13,7 @@ import sqlite3
 from collections.abc import Callable
 from typing import Final
 
-from .enroll_tokens import Write
+from .commits import Write
 from .statements import SQL
 
 _AT_ONCE: Final = 8
@@ -39,7 +39,7 @@ class Nonces:
         self._until.pop(key, None)
         self._until[key] = until
         try:
-            await self._write(((SQL.take_nonce, {"id": key, "until": until}),), _nothing)
+            await self._write(((SQL.take_nonce, {"id": key, "until": until}),), None)
         except BaseException:
             self._until.pop(key, None)  # what it guards will not begin
             raise
@@ -50,7 +50,7 @@ class Nonces:
         now = self._now()
         swept, self._swept = self._swept, now
         if self._until or now - swept > 3600:
-            await self._write(((SQL.drop_nonces, {"now": now}),), _nothing)
+            await self._write(((SQL.drop_nonces, {"now": now}),), None)
         self._until = {key: until for key, until in self._until.items() if until >= now}
 
     def _drop_some(self) -> None:
@@ -59,7 +59,3 @@ class Nonces:
         over = [key for key, until in itertools.islice(self._until.items(), _AT_ONCE) if until < now]
         for key in over:
             del self._until[key]
-
-
-def _nothing() -> None:
-    """Memory knows already."""

@@ -9,7 +9,7 @@ import functools
 import sqlite3
 from dataclasses import dataclass, fields
 
-from .enroll_tokens import Statement, Write
+from .commits import Statement, Write
 from .statements import SQL
 
 

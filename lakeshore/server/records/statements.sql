@@ -132,7 +132,7 @@ SELECT ns, worker_id, key_id, public_key, status, created_at, expires_at, retiri
 INSERT INTO daemon_key (ns, worker_id, key_id, public_key, status, created_at, expires_at, retiring_at, revoked_at)
 VALUES (:ns, :worker_id, :key_id, :public_key, :status, :created_at, :expires_at, :retiring_at, :revoked_at)
 ON CONFLICT (worker_id, key_id) DO UPDATE
-SET status = :status, expires_at = :expires_at, retiring_at = :retiring_at, revoked_at = :revoked_at
+SET status = :status, created_at = :created_at, expires_at = :expires_at, retiring_at = :retiring_at, revoked_at = :revoked_at
 
 -- name: drop_daemon_keys_of
 DELETE FROM daemon_key WHERE ns = :ns

@@ -48,17 +48,21 @@ async def put(app: App, request: Request) -> Response:
 async def get(app: App, request: Request) -> Response | StreamResponse:
     """GET /v1/blobs/<key>?<signature>: the whole blob, or one range of it."""
     grant = app.blobs.verify("GET", request.params["key"], request.query)
-    path = app.blobs.blobs.path(grant.key)
+    return await send_file(request, app.blobs.blobs.path(grant.key), "payload", size=grant.size, sha256=grant.sha256)
+
+
+async def send_file(request: Request, path: Path, what: str, *, size: int | None, sha256: str | None) -> StreamResponse:
+    """A file, or one range of it. `size` is what was stored. HttpError 404, 416."""
     try:
         fd = await trio.to_thread.run_sync(_open, path)
     except (FileNotFoundError, IsADirectoryError) as error:
-        raise HttpError(404, "no such payload", field="key") from error
+        raise HttpError(404, f"no such {what}", field="key") from error
     try:
-        size = _size(fd, path, grant.size)
-        start, end, partial = _range(request.header("range"), size)
-        headers = (*_SAFE, ("etag", f'"{grant.sha256}"')) if grant.sha256 is not None else _SAFE
+        there = _size(fd, path, what, size)
+        start, end, partial = _range(request.header("range"), there)
+        headers = (*_SAFE, ("etag", f'"{sha256}"')) if sha256 is not None else _SAFE
         if partial:
-            headers = (*headers, ("content-range", f"bytes {start}-{end - 1}/{size}"))
+            headers = (*headers, ("content-range", f"bytes {start}-{end - 1}/{there}"))
         status = 206 if partial else 200
     except BaseException:
         os.close(fd)
@@ -69,11 +73,11 @@ async def get(app: App, request: Request) -> Response | StreamResponse:
     return StreamResponse(status=status, headers=headers, chunks=_pieces(fd, start, end), content_length=end - start)
 
 
-def _size(fd: int, path: Path, stored: int | None) -> int:
+def _size(fd: int, path: Path, what: str, stored: int | None) -> int:
     size = os.fstat(fd).st_size
     if stored is not None and size != stored:
         log.error("%s is damaged: it has %d bytes, %d were stored", path, size, stored)
-        raise HttpError(404, "the payload is damaged on the server's disk", hint="restore a backup", field="key")
+        raise HttpError(404, f"the {what} is damaged on the server's disk", hint="restore a backup", field="key")
     return size
 
 
@@ -99,7 +103,7 @@ async def _pieces(fd: int, start: int, end: int) -> AsyncIterator[bytes]:
         while start < end:
             data = await trio.to_thread.run_sync(os.pread, fd, min(_PIECE, end - start), start)
             if not data:
-                raise OSError("the payload's file became shorter while it was read")
+                raise OSError("the file became shorter while it was read")
             start += len(data)
             yield data
     finally:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 import json
 import random
 import time
@@ -30,6 +29,7 @@ from ...wire.names import check_invocation_id, check_subscription
 from ..app import App
 from ..auth import Caller
 from ..http import HttpError, Request, Response
+from ..identity import worker_id_of
 from ..orders import Order
 from ..payload_io import Outgoing
 from ..refusals import as_result
@@ -37,7 +37,6 @@ from ..render import answer, plain
 from ..structure import bad_field, read_map, structure
 
 _SESSION_TTL_S: Final = 86_400
-_KEY_MAX_AGE_S: Final = 2_592_000
 _LONGEST_NAME: Final = 200
 _DRAIN: Final = 410
 _MOST_ITEMS: Final = 10_000
@@ -62,7 +61,15 @@ async def hello(app: App, request: Request, caller: Caller) -> Response:
     worker_id = worker_id_of(caller.ns, said.machine_id, said.label)
     check_binding(caller, worker_id)
     info = {"capabilities": body["capabilities"], "versions": body["versions"], "tags": list(said.tags)}
-    told: dict[str, Any] = {}
+    if said.adopted and said.session is None:
+        raise bad_field("adopted", "needs a session")
+    enrolled = await app.identity.enrol(
+        request, caller, worker_id, machine_id=said.machine_id, public_key=said.public_key
+    )
+    if enrolled.reject is not None:
+        return _rejected(request, enrolled.reject, enrolled.message)
+    await _bind(app, caller, worker_id)
+    told: dict[str, Any] = {"key_id": enrolled.key_id}
     if said.session is not None:
         _check_name("session", said.session)
         try:
@@ -71,8 +78,6 @@ async def hello(app: App, request: Request, caller: Caller) -> Response:
             return _rejected(request, "session_superseded", str(error))
         told["lost"] = [list(pair) for pair in lost]
         await app.orders.superseded(caller.ns, worker_id, said.session)
-    elif said.adopted:
-        raise bad_field("adopted", "needs a session")
     await app.records.put_worker(
         caller.ns,
         worker_id,
@@ -84,9 +89,12 @@ async def hello(app: App, request: Request, caller: Caller) -> Response:
     return answer(request, {**_hello_body(app, worker_id), **told})
 
 
-def worker_id_of(ns: str, machine_id: str, label: str) -> str:
-    """A worker's id: the same for the same (namespace, machine, label), and shaped like a document's id (S-062)."""
-    return hashlib.sha256("\0".join((ns, machine_id, label)).encode()).hexdigest()[:24]
+async def _bind(app: App, caller: Caller, worker_id: str) -> None:
+    """The first hello with a token of scope daemon says which worker it is for. HttpError 403."""
+    token = caller.token
+    if token is not None and token.scope == "daemon" and token.worker is None:
+        bound = await app.records.bind_token(token, worker_id)
+        check_binding(replace(caller, worker=bound), worker_id)
 
 
 def _hello_body(app: App, worker_id: str | None) -> dict[str, Any]:
@@ -98,7 +106,7 @@ def _hello_body(app: App, worker_id: str | None) -> dict[str, Any]:
         "cursor": None,
         "reject": None,
         "key_id": None,
-        "key_rotation_max_age_s": _KEY_MAX_AGE_S,
+        "key_rotation_max_age_s": int(app.identity.policy.max_age_s),
         "server_time_epoch_s": time.time(),
     }
 
@@ -126,6 +134,8 @@ async def poll(app: App, request: Request, caller: Caller) -> Response:
     asked = structure(body, PollRequest, encoding)
     _check_name("worker_id", asked.worker_id)
     check_binding(caller, asked.worker_id)
+    if caller.key is not None:
+        await app.identity.reap(caller)
     timeout_s = min(max(asked.timeout_s, 0.0), POLL_TIMEOUT_S)
     acks = await _Acks.of(app, caller, raw_acks, encoding, "acks", worker=asked.worker_id)
     if asked.session is not None:
@@ -150,7 +160,7 @@ async def poll(app: App, request: Request, caller: Caller) -> Response:
     news = _news(app, caller.ns, asked)
     done = await app.dispatcher.poll(wanted, timeout_s=0.0 if acks.refused else timeout_s, parker=request, news=news)
     orders = [] if done.fenced else await _orders(app, caller.ns, asked, len(done.runs))
-    return await _poll_answer(app, request, done, acks, orders)
+    return await _poll_answer(app, request, caller, done, acks, orders)
 
 
 def _loss(ended: ProcessEnd | None) -> Loss | None:
@@ -175,7 +185,7 @@ async def _poll_foreign(
         news = _news(app, caller.ns, asked)
         done = await app.dispatcher.poll_foreign(wish, listed=listed, timeout_s=timeout_s, parker=request, news=news)
     orders = await _orders(app, caller.ns, asked, len(done.runs))
-    return await _poll_answer(app, request, done, acks, orders, settled)
+    return await _poll_answer(app, request, caller, done, acks, orders, settled)
 
 
 def _wish(app: App, ns: str, asked: PollRequest) -> Wish:
@@ -228,6 +238,7 @@ async def _orders(app: App, ns: str, asked: PollRequest, runs: int) -> list[Orde
 async def _poll_answer(
     app: App,
     request: Request,
+    caller: Caller,
     done: PollAnswer,
     acks: _Acks,
     orders: Sequence[Order],
@@ -240,6 +251,8 @@ async def _poll_answer(
     ]
     given = [{"id": order.id, "kind": order.kind, "body": order.body} for order in orders]
     commands += [command for command in given if command["kind"] != "hibernate"]
+    if caller.key is not None and (directive := app.identity.directive(caller)) is not None:
+        commands.append(directive)
     commands += [
         {"id": f"{run.id}.{run.claim}", "kind": "run", "body": await _run_body(outgoing, run)} for run in done.runs
     ]
@@ -252,6 +265,9 @@ async def _poll_answer(
     }
     if done.fenced:
         told["status"] = _DRAIN
+    namespace = app.records.namespace(caller.ns)
+    if namespace is not None and namespace.target_version is not None:
+        told["target_nymph_version"] = namespace.target_version
     return answer(request, told)
 
 
@@ -353,7 +369,7 @@ async def _report(app: App, caller: Caller, item: AckItem, worker: str | None) -
     check_invocation_id(item.invocation_id)
     if item.state not in ACK_STATES:
         raise bad_field("state", f"must be one of {', '.join(ACK_STATES)}")
-    worker = item.worker_id or worker
+    worker = item.worker_id or worker or caller.worker
     if item.claim is None and worker is None:
         raise bad_field("claim", "is required", hint="echo the claim of the run command (or send worker_id)")
     if worker is not None:
@@ -403,7 +419,7 @@ def _check_name(field: str, value: str) -> None:
 
 
 def check_binding(caller: Caller, worker_id: str) -> None:
-    """A daemon's own token speaks for its worker only."""
-    token = caller.token
-    if token is not None and token.worker is not None and token.worker != worker_id:
-        raise HttpError(403, "this token is bound to another worker", field="worker_id")
+    """Whose token or signature is one worker's speaks for no other. HttpError 403."""
+    if caller.worker is not None and caller.worker != worker_id:
+        whose = "signature" if caller.mode == "daemon-sig" else "token"
+        raise HttpError(403, f"this {whose} is bound to another worker", field="worker_id")

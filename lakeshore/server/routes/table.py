@@ -7,7 +7,8 @@
             plain   a caller; the namespace is the credential's, or X-LS-Namespace's. Open mode creates it
 
 `scopes` are the token scopes that may call; admin and open mode have every scope. What an org's sibling may do: read
-and submit; everything else on a sibling needs scope `full`.
+and submit; everything else on a sibling needs scope `full`. Where `daemon` may call, a daemon's signature may stand in
+place of a bearer (`identity.py`).
 """
 
 from __future__ import annotations
@@ -23,8 +24,23 @@ from ..app import App
 from ..auth import ADMIN_HINT, ANY, FULL, PRODUCE, WORK, Caller
 from ..cors import Cors
 from ..http import HttpError, Request, Response, Router, StreamResponse
+from ..identity import says_identity
 from ..refusals import refusal_of
-from . import blobs, chunks, daemon, health, invocations, logs, namespaces, payloads, producer, schedules
+from . import (
+    blobs,
+    chunks,
+    daemon,
+    daemon_keys,
+    enroll_tokens,
+    health,
+    invocations,
+    logs,
+    namespaces,
+    payloads,
+    producer,
+    releases,
+    schedules,
+)
 
 Answer = Response | StreamResponse
 Tier = Literal["open", "signed", "admin", "named", "plain"]
@@ -53,6 +69,8 @@ def _row(
 
 
 _NS: Final = "/v1/namespaces/{ns}"
+_WORKER: Final = f"{_NS}/workers/{{id}}"
+_RELEASES: Final = "/v1/admin/nymph-releases"
 _QUEUES: Final = "/v1/producer/queues"
 _CALL: Final = "/v1/producer/invocations/{id}"
 
@@ -77,6 +95,7 @@ TABLE: Final = (
     _row("POST", "/v1/daemon/ack", "plain", daemon.ack, WORK),
     _row("POST", "/v1/daemon/result-chunk", "plain", chunks.result_chunk, WORK),
     _row("POST", "/v1/daemon/log-chunk", "plain", logs.log_chunk, WORK),
+    _row("POST", "/v1/daemon/keys", "plain", daemon_keys.rotate, WORK),
     # payloads
     _row("POST", f"{_NS}/payloads/presign", "named", payloads.presign, ANY),
     _row("PUT", "/v1/blobs/{key...}", "signed", blobs.put),
@@ -98,7 +117,19 @@ TABLE: Final = (
     _row("GET", f"{_NS}/schedules/{{name}}", "named", schedules.show),
     _row("PATCH", f"{_NS}/schedules/{{name}}", "named", schedules.patch),
     _row("DELETE", f"{_NS}/schedules/{{name}}", "named", schedules.remove),
+    # daemons
+    _row("GET", f"{_NS}/enroll-tokens", "named", enroll_tokens.listing),
+    _row("POST", f"{_NS}/enroll-tokens", "named", enroll_tokens.mint),
+    _row("DELETE", f"{_NS}/enroll-tokens/{{id}}", "named", enroll_tokens.burn),
+    _row("GET", f"{_WORKER}/keys", "named", daemon_keys.listing),
+    _row("POST", f"{_WORKER}/keys/{{key_id}}/revoke", "named", daemon_keys.revoke),
+    _row("GET", f"{_NS}/nymph-target", "named", releases.target),
+    _row("PUT", f"{_NS}/nymph-target", "named", releases.set_target),
+    _row("DELETE", f"{_NS}/nymph-target", "named", releases.clear_target),
+    _row("GET", f"{_RELEASES}/{{ref}}", "plain", releases.fetch, ANY),
     # the admin tier
+    _row("GET", _RELEASES, "admin", releases.listing),
+    _row("POST", _RELEASES, "admin", releases.push),
     _row("GET", "/v1/admin/namespaces", "admin", namespaces.listing),
     _row("POST", "/v1/admin/namespaces", "admin", namespaces.create),
     _row("GET", "/v1/admin/namespaces/{slug}", "admin", namespaces.show),
@@ -108,7 +139,7 @@ TABLE: Final = (
     _row("GET", "/v1/admin/invocations/{id}", "admin", invocations.admin_show),
 )
 
-_ADMIN_ONLY: Final = frozenset({namespaces.mint})
+_ADMIN_ONLY: Final = frozenset({namespaces.mint, enroll_tokens.mint, enroll_tokens.burn})
 _FOR_SIBLINGS: Final = PRODUCE
 
 
@@ -149,6 +180,7 @@ def _guarded(app: App, row: Row) -> Callable[[Request], Awaitable[Answer]]:
     handler, tier, scopes = row.handler, row.tier, row.scopes
     admin_only = handler in _ADMIN_ONLY
     who = _who(app, row)
+    signs, required = "daemon" in scopes, app.identity.policy.enforced
 
     async def unauthenticated(request: Request) -> Answer:
         try:
@@ -158,7 +190,10 @@ def _guarded(app: App, row: Row) -> Callable[[Request], Awaitable[Answer]]:
 
     async def authenticated(request: Request) -> Answer:
         try:
-            caller = who(request)
+            if signs and (required or row.handler is daemon_keys.rotate or says_identity(request)):
+                caller = await app.identity.caller(request, who, request.params.get("ns"))
+            else:
+                caller = who(request)
             if tier == "admin" or admin_only:
                 caller.need_admin()
             elif caller.scope not in scopes or (caller.sibling and caller.scope not in _FOR_SIBLINGS):
