@@ -16,6 +16,7 @@ import click
 
 from lakeshore.client.errors import ApiError
 
+from .admin_enroll import enroll_tokens
 from .auth import getpass_user, label_for
 from .exits import ExitCode
 from .groups import Group
@@ -40,6 +41,9 @@ def tokens() -> None:
 @admin.group(cls=Group, aliases={"ls": "list", "rm": "delete"})
 def namespace() -> None:
     """Namespaces: what is in one is not seen from another."""
+
+
+admin.add_command(enroll_tokens)
 
 
 # --- tokens

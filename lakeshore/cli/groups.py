@@ -51,11 +51,21 @@ class Group(click.Group):
 
 
 class LazyGroup(Group):
-    """A group that imports a verb when it is called. `verbs`: name -> "module:attribute" of its click command."""
+    """A group that imports a verb when it is called. `verbs`: name -> "module:attribute" of its click command;
+    `missing` are documented verbs that this version does not have, `removed` those that no version has any more, and
+    what is used instead.
+    """
 
-    def __init__(self, *args: Any, verbs: dict[str, str], **kwargs: Any) -> None:
+    def __init__(
+        self,
+        *args: Any,
+        verbs: dict[str, str],
+        missing: dict[str, Entry] | None = None,
+        removed: dict[str, str] | None = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(*args, **kwargs)
-        self.verbs = verbs
+        self.verbs, self.missing, self.removed = verbs, missing or {}, removed or {}
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted({*super().list_commands(ctx), *self.verbs})
@@ -63,10 +73,17 @@ class LazyGroup(Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         where = self.verbs.get(self.aliases.get(cmd_name, cmd_name))
         if where is None:
-            return super().get_command(ctx, cmd_name)
+            return self._absent(cmd_name) or super().get_command(ctx, cmd_name)
         module, attribute = where.split(":")
         command: click.Command = getattr(import_module(module), attribute)
         return command
+
+    def _absent(self, name: str) -> click.Command | None:
+        if name in self.missing:
+            return _not_built(name, self.missing[name])
+        if name in self.removed:
+            return _refused(name, f"there is no `{self.name} {name}` any more", self.removed[name])
+        return None
 
 
 def _or(names: list[str]) -> str:
@@ -102,7 +119,10 @@ class Program(Group):
 
 def _not_built(name: str, entry: Entry) -> click.Command:
     """A documented command that this version does not have: whatever its arguments, it says so and exits 1."""
+    return _refused(name, f"not built yet: {entry.summary}", f"until then, {entry.nearest}")
 
+
+def _refused(name: str, error: str, hint: str) -> click.Command:
     @click.command(
         name,
         context_settings={"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []},
@@ -110,8 +130,8 @@ def _not_built(name: str, entry: Entry) -> click.Command:
     )
     @click.argument("rest", nargs=-1, type=click.UNPROCESSED)
     def command(rest: tuple[str, ...]) -> int:
-        click.echo(f"error: not built yet: {entry.summary}", err=True)
-        click.echo(f"hint: until then, {entry.nearest}", err=True)
+        click.echo(f"error: {error}", err=True)
+        click.echo(f"hint: {hint}", err=True)
         return ExitCode.FAILED
 
     return command

@@ -23,7 +23,7 @@ from .groups import Group
 from .job_logs import logs
 from .named import Named
 from .numbers import Age, Whole
-from .output import age, ahead, duration, local_time, moment, plain, print_json, print_table, say
+from .output import age, ahead, duration, indented, local_time, moment, plain, print_json, print_table, say
 from .server import connect, server_options
 
 ENDS = STATES[2:]
@@ -300,7 +300,7 @@ def describe(row: dict[str, Any], now: datetime) -> list[str]:
             lines.append(f"{key:<{width}}{local_time(value, now)}")
         elif isinstance(value, dict | list) and value:
             if key != "error":
-                nested += [f"{key}:", *_indented(value, 1)]
+                nested += [f"{key}:", *indented(value, 1)]
         elif key != "error":
             lines.append(f"{key:<{width}}{'—' if value in (None, '', {}, []) else plain(value)}")
     started, finished = moment(row.get("startedAt")), moment(row.get("finishedAt"))
@@ -317,23 +317,7 @@ def _error(error: Any, width: int) -> list[str]:
     kind, message, trace = error.get("type"), error.get("message"), error.get("traceback")
     lines = [f"error: {plain(kind or 'Error')}: {plain(message or '')}"]
     rest = {key: value for key, value in error.items() if key not in ("type", "message", "traceback")}
-    lines += _indented(rest, 1)
+    lines += indented(rest, 1)
     if trace:
         lines += [f"  {plain(line)}" for line in str(trace).rstrip().splitlines()]
-    return lines
-
-
-def _indented(value: Any, depth: int) -> list[str]:
-    pad = "  " * depth
-    pairs: list[tuple[str, Any]] = (
-        [(f"{plain(key)}:", inner) for key, inner in value.items()]
-        if isinstance(value, dict)
-        else [("-", inner) for inner in value]
-    )
-    lines = []
-    for label, inner in pairs:
-        if isinstance(inner, dict | list) and inner:
-            lines += [pad + label, *_indented(inner, depth + 1)]
-        else:
-            lines.append(f"{pad}{label} {'—' if inner is None else plain(inner)}")
     return lines

@@ -13,7 +13,10 @@ import click
 from .groups import LazyGroup
 from .named import Named
 
-VERBS: dict[str, str] = {}
+VERBS = {
+    "push": "lakeshore.cli.nymph_releases:push",
+    "list": "lakeshore.cli.nymph_releases:list_",
+}
 """Name -> "module:attribute" of its click command."""
 
 

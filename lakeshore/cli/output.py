@@ -29,6 +29,10 @@ STATE_STYLES = {
     "failed": "red",
     "timeout": "red",
     "killed": "yellow",
+    "active": "green",
+    "stale": "yellow",
+    "gone": "red",
+    "done": "green",
 }
 # Anything a server, a worker or a body chose: it must not steer the terminal.
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
@@ -36,8 +40,13 @@ _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 def print_json(value: Any) -> None:
     """One JSON document on stdout."""
+    sys.stdout.write(json_text(value))
+
+
+def json_text(value: Any) -> str:
+    """A JSON document as stdout can have it."""
     readable = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
-    sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=not readable) + "\n")
+    return json.dumps(value, indent=2, ensure_ascii=not readable) + "\n"
 
 
 def say(message: str) -> None:
@@ -71,6 +80,19 @@ def print_table(
     flexible: str,
     width: int | None = None,
 ) -> None:
+    """A table on stdout: see `table_text`."""
+    sys.stdout.write(table_text(columns, rows, right=right, flexible=flexible, width=width))
+
+
+def table_text(
+    columns: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    right: Iterable[str] = (),
+    flexible: str,
+    width: int | None = None,
+    capitals: bool = True,
+) -> str:
     """A table without lines. `right` columns are numbers. Where the terminal is narrow `flexible` gives way, then the
     columns from the last on; the first one stays whole.
     """
@@ -90,7 +112,9 @@ def print_table(
     table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="bold")
     for name in columns[:shown]:
         justify: Literal["left", "right"] = "right" if name in numbers else "left"
-        table.add_column(name.upper(), justify=justify, no_wrap=name != flexible, overflow="ellipsis")
+        table.add_column(
+            name.upper() if capitals else name, justify=justify, no_wrap=name != flexible, overflow="ellipsis"
+        )
     for row in texts:
         styles = [
             STATE_STYLES.get(value, "") if name == "state" else "" for name, value in zip(columns, row, strict=True)
@@ -98,8 +122,7 @@ def print_table(
         table.add_row(*(Text(value, style=style) for value, style in zip(row[:shown], styles, strict=False)))
     with out.capture() as captured:
         out.print(table)
-    for line in captured.get().splitlines():
-        sys.stdout.write(line.rstrip() + "\n")
+    return "".join(f"{line.rstrip()}\n" for line in captured.get().splitlines())
 
 
 def moment(text: object) -> datetime | None:
@@ -146,3 +169,20 @@ def local_time(text: object, now: datetime) -> str:
         return "—"
     how_far = ahead(text, now) if found > now else f"{age(text, now)} ago"
     return f"{found.astimezone():%Y-%m-%d %H:%M:%S %Z} ({how_far})"
+
+
+def indented(value: Any, depth: int) -> list[str]:
+    """A map or a list of others' as lines for a person, what is nested deeper in."""
+    pad = "  " * depth
+    pairs: list[tuple[str, Any]] = (
+        [(f"{plain(key)}:", inner) for key, inner in value.items()]
+        if isinstance(value, dict)
+        else [("-", inner) for inner in value]
+    )
+    lines = []
+    for label, inner in pairs:
+        if isinstance(inner, dict | list) and inner:
+            lines += [pad + label, *indented(inner, depth + 1)]
+        else:
+            lines.append(f"{pad}{label} {'—' if inner is None else plain(inner)}")
+    return lines

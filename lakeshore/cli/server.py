@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -37,9 +38,19 @@ def connect(ctx: click.Context, url: str | None, namespace: str | None, token: s
     return client_of(choose(url=url, namespace=namespace or ctx.find_object(str), token=token))
 
 
-def connect_admin(ctx: click.Context, url: str | None, namespace: str | None = None) -> ApiClient:
-    """The same with the admin token."""
-    return client_of(choose_admin(url=url, namespace=namespace or ctx.find_object(str)))
+def connect_admin(
+    ctx: click.Context, url: str | None, namespace: str | None = None, *, token: str | None = None
+) -> ApiClient:
+    """The same with the admin token; `token` is one that a flag names."""
+    environ = os.environ if token is None else {**os.environ, "LAKESHORE_ADMIN_TOKEN": token}
+    return client_of(choose_admin(url=url, namespace=namespace or ctx.find_object(str), environ=environ))
+
+
+def flags_of(ctx: click.Context, url: str | None, namespace: str | None) -> list[str]:
+    """The flags that name the same server in another command; never the token."""
+    namespace = namespace or ctx.find_object(str)
+    given = (("--url", url), ("--namespace", namespace))
+    return [word for flag, value in given if value for word in (flag, value)]
 
 
 def client_of(choice: Choice) -> ApiClient:

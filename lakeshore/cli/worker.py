@@ -25,6 +25,7 @@ from .groups import Group
 from .named import Named
 from .numbers import Seconds, Whole
 from .output import print_json, say
+from .pairs import pairs_of
 from .supervisor import Supervisor
 
 MODULE = "dreamlake.lakeshore.daemon"
@@ -157,12 +158,7 @@ def command_line(given: Mapping[str, Any], *, once: bool) -> list[str]:
 
 def environment(given: Mapping[str, Any], python: str, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
     """What the child's environment has besides ours: --env, the token, and where our packages are."""
-    added: dict[str, str] = {}
-    for pair in given["pairs"]:
-        name, equals, value = pair.partition("=")
-        if not equals or not name:
-            raise click.BadParameter(f"{name!r} is not K=V", param_hint="'--env'")
-        added[name] = value
+    added = pairs_of(given["pairs"])
     if given["token"] is not None:
         added["LAKESHORE_CLIENT_TOKEN"] = given["token"]
     path = import_path(python, added.get("PYTHONPATH", environ.get("PYTHONPATH", "")))

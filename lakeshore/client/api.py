@@ -1,5 +1,7 @@
 """One control plane, seen from one namespace, over JSON.
 
+What there is of daemons, their commands and releases is beside this file, one resource a module.
+
 Rules: the token goes to `url` and nowhere else (redirects are not followed); no message holds it. A GET that met a
 dead connection is sent again by `net`. A retry and a kill whose answer was lost are asked for again, for `INSIST_S`, in
 a way that does them once; nothing else is repeated, for it is not known what was done.
@@ -19,7 +21,8 @@ from urllib.parse import quote, urlencode
 
 from lakeshore.net.backoff import full_jitter
 from lakeshore.net.bearer import bearer
-from lakeshore.net.blocking import BlockingConnection
+from lakeshore.net.blocking import BlockingConnection, StreamingResponse
+from lakeshore.net.body import Body
 from lakeshore.net.errors import NetError, ProtocolViolation
 from lakeshore.net.target import parse_target
 
@@ -27,6 +30,7 @@ from .errors import ApiError, NotLakeshore
 
 INSIST_S = 20.0
 """How long a verb whose answer was lost is sent again: a server that restarts is back by then."""
+MAX_REFUSAL = 1024 * 1024
 _NAMESPACES = "/v1/admin/namespaces"
 Query = Iterable[tuple[str, str | int | None]]
 
@@ -84,18 +88,18 @@ class ApiClient:
         """`{invocations: [row…], limit, offset, count}`, newest submitted first; `states` are alternatives."""
         query: list[tuple[str, str | int | None]] = [("state", state) for state in states]
         query += [("worker", worker), ("queue", queue), ("limit", limit), ("offset", offset)]
-        return self._map("GET", self._ours("invocations"), query)
+        return self.map("GET", self.ours("invocations"), query)
 
     def invocation(self, invocation_id: str) -> dict[str, Any]:
         """One row. ApiError 404 when the namespace has none of that id."""
-        return self._row("GET", self._ours("invocations", invocation_id))
+        return self._row("GET", self.ours("invocations", invocation_id))
 
     def kill(self, invocation_id: str) -> dict[str, Any]:
         """Mark a queued invocation killed; its row. ApiError 409 when it runs or has ended."""
-        path = self._ours("invocations", invocation_id)
+        path = self.ours("invocations", invocation_id)
         lost: list[NetError] = []
         try:
-            return self._insist(lambda: self._row("DELETE", path), lost)
+            return self.insist(lambda: self._row("DELETE", path), lost)
         except ApiError as error:
             if not (lost and error.status == 409 and error.body.get("state") == "killed"):
                 raise
@@ -106,12 +110,12 @@ class ApiClient:
         body: dict[str, Any] = {"nonce": secrets.token_hex(16)}
         if claim is not None:
             body["claim"] = claim
-        path = self._ours("invocations", invocation_id, "retry")
-        return self._insist(lambda: self._row("POST", path, body=body), [])
+        path = self.ours("invocations", invocation_id, "retry")
+        return self.insist(lambda: self._row("POST", path, body=body), [])
 
     def bulk_cancel(self, *, queue: str | None = None) -> dict[str, Any]:
         """Mark every queued invocation killed: `{cancelled: n}`."""
-        return self._map("POST", self._ours("invocations", "bulk-cancel"), [("queue", queue)])
+        return self.map("POST", self.ours("invocations", "bulk-cancel"), [("queue", queue)])
 
     def prune(
         self,
@@ -125,7 +129,7 @@ class ApiClient:
         """Forget ended invocations for a few seconds: `{count, dryRun, next}`; `next` is the cursor to go on with."""
         body: dict[str, Any] = {"olderThanHours": older_than_hours, "dryRun": dry_run, "states": list(states)}
         body |= {name: value for name, value in (("queue", queue), ("cursor", cursor)) if value is not None}
-        return self._map("POST", self._ours("invocations", "prune"), body=body)
+        return self.map("POST", self.ours("invocations", "prune"), body=body)
 
     def logs(
         self,
@@ -142,13 +146,13 @@ class ApiClient:
         """
         query: list[tuple[str, str | int | None]] = [("attempt", attempt), ("claim", claim), ("offset", offset)]
         query += [("stream", stream), ("wait_s", f"{wait_s:g}")]
-        return self._map("GET", self._ours("invocations", invocation_id, "logs"), query)
+        return self.map("GET", self.ours("invocations", invocation_id, "logs"), query)
 
     # -- schedules
 
     def schedules(self) -> list[dict[str, Any]]:
         """A namespace's schedules, by name."""
-        found: list[dict[str, Any]] = self._map("GET", self._ours("schedules")).get("schedules", [])
+        found: list[dict[str, Any]] = self.map("GET", self.ours("schedules")).get("schedules", [])
         return found
 
     def add_schedule(self, asked: Mapping[str, Any]) -> dict[str, Any]:
@@ -156,17 +160,17 @@ class ApiClient:
 
         ApiError 409 when the name is another one's.
         """
-        return self._insist(lambda: self._map("POST", self._ours("schedules"), body=asked), [])
+        return self.insist(lambda: self.map("POST", self.ours("schedules"), body=asked), [])
 
     def pause_schedule(self, name: str, *, paused: bool) -> dict[str, Any]:
         """Pause a schedule, or let it go on. ApiError 404."""
-        return self._insist(lambda: self._map("PATCH", self._ours("schedules", name), body={"paused": paused}), [])
+        return self.insist(lambda: self.map("PATCH", self.ours("schedules", name), body={"paused": paused}), [])
 
     def remove_schedule(self, name: str) -> None:
         """Forget a schedule. ApiError 404, unless it was there before an answer was lost."""
         lost: list[NetError] = []
         try:
-            self._insist(lambda: self._map("DELETE", self._ours("schedules", name)), lost)
+            self.insist(lambda: self.map("DELETE", self.ours("schedules", name)), lost)
         except ApiError as error:
             if not (lost and error.status == 404):
                 raise
@@ -175,67 +179,95 @@ class ApiClient:
 
     def whoami(self) -> dict[str, Any]:
         """`{namespace, tokenPrefix, tokenName, lastUsedAt, authMode}`."""
-        return self._map("GET", self._ours("whoami"))
+        return self.map("GET", self.ours("whoami"))
 
     # -- tokens, and what needs the admin token
 
     def tokens(self) -> list[dict[str, Any]]:
         """The namespace's tokens, revoked ones too, without their plaintext."""
-        return self._rows(self._ours("tokens"), "tokens")
+        return self.rows(self.ours("tokens"), "tokens")
 
     def mint_token(self, name: str, *, scope: str | None = None) -> dict[str, Any]:
         """A new token: `{id, name, prefix, scope, plaintext, …}`. ApiError 409 when the name is taken."""
         body = {"name": name, **({"scope": scope} if scope is not None else {})}
-        return self._map("POST", self._ours("tokens"), body=body)
+        return self.map("POST", self.ours("tokens"), body=body)
 
     def revoke_token(self, token_id: str) -> dict[str, Any]:
         """Revoke for good; the row. Again is no error."""
-        return self._map("DELETE", self._ours("tokens", token_id))
+        return self.map("DELETE", self.ours("tokens", token_id))
 
     def namespaces(self) -> list[dict[str, Any]]:
         """Every namespace: `{name, orgId, createdAt}`."""
-        return self._rows(_NAMESPACES, "namespaces")
+        return self.rows(_NAMESPACES, "namespaces")
 
     def create_namespace(self, name: str) -> dict[str, Any]:
         """A new namespace; its row. ApiError 409 when there is one of that name."""
-        return self._map("POST", _NAMESPACES, body={"name": name})
+        return self.map("POST", _NAMESPACES, body={"name": name})
 
     def delete_namespace(self, name: str) -> dict[str, Any]:
         """Delete a namespace for a few seconds: `{name, deleted, forgotten}`; ask again while `deleted` is false."""
-        return self._map("DELETE", f"{_NAMESPACES}/{quote(name, safe='')}")
+        return self.map("DELETE", f"{_NAMESPACES}/{quote(name, safe='')}")
 
     # -- one request
 
-    def call(self, method: str, path: str, query: Query = (), *, body: Mapping[str, Any] | None = None) -> Any:
-        """Send one request; the JSON of a 2xx answer. ApiError for any other, NetError when there is none."""
-        pairs = [(key, value) for key, value in query if value is not None]
-        if pairs:
-            path = f"{path}?{urlencode(pairs)}"
+    def call(
+        self,
+        method: str,
+        path: str,
+        query: Query = (),
+        *,
+        body: Mapping[str, Any] | None = None,
+        data: Body = None,
+        timeout: float | None = None,
+    ) -> Any:
+        """Send one request, with `body` as JSON or with `data` as it is; the JSON of a 2xx answer.
+
+        ApiError for any other, NetError when there is none.
+        """
         headers = list(self._headers)
-        data = None
-        if body is not None:
+        if data is not None:
+            headers.append(("content-type", "application/octet-stream"))
+        elif body is not None:
             headers.append(("content-type", "application/json"))
             data = json.dumps(body).encode()
         answer = self._connection.request(
-            method, path, headers=headers, body=data, timeout=self._timeout, retry_stale=method == "GET"
+            method,
+            _with(path, query),
+            headers=headers,
+            body=data,
+            timeout=self._timeout if timeout is None else timeout,
+            retry_stale=method == "GET",
         )
+        return self._read(answer.status, answer.body)
+
+    def stream(self, path: str, query: Query = (), *, timeout: float) -> StreamingResponse:
+        """GET an answer whose bytes come as they arise; `timeout` is seconds without one.
+
+        The connection is in use until it has been read or closed. Raises as `call` does.
+        """
+        answer = self._connection.stream("GET", _with(path, query), headers=self._headers, timeout=timeout)
+        if answer.status >= 300:
+            self._read(answer.status, answer.read(max_body=MAX_REFUSAL))
+        return answer
+
+    def _read(self, status: int, body: bytes) -> Any:
         value: Any = None
         readable = True
         try:
-            value = json.loads(answer.body) if answer.body else None
+            value = json.loads(body) if body else None
         except ValueError:
             readable = False
-        refused = answer.status >= 300
+        refused = status >= 300
         if not readable or (refused and not isinstance(value, dict)):
             raise NotLakeshore(
-                f"{self.url} answered {answer.status}, and not with JSON. Is that the address of a control plane?",
-                status=answer.status,
+                f"{self.url} answered {status}, and not with JSON. Is that the address of a control plane?",
+                status=status,
             )
         if refused:
-            raise _refusal(answer.status, value)
+            raise _refusal(status, value)
         return value
 
-    def _insist(self, send: Callable[[], dict[str, Any]], lost: list[NetError]) -> dict[str, Any]:
+    def insist(self, send: Callable[[], dict[str, Any]], lost: list[NetError]) -> dict[str, Any]:
         """Send once, and again after an answer was lost; `lost` gets why. Raises what the first loss was in the end."""
         deadline = time.monotonic() + INSIST_S
         waits = full_jitter(random.random, base=0.1, cap=1.0)
@@ -253,25 +285,33 @@ class ApiClient:
                     raise lost[0] from error
                 time.sleep(next(waits))
 
-    def _ours(self, *parts: str) -> str:
+    def ours(self, *parts: str) -> str:
+        """The path of something in our namespace."""
         return "/".join(("/v1/namespaces", *(quote(part, safe="") for part in (self.namespace, *parts))))
 
-    def _map(
+    def map(
         self, method: str, path: str, query: Query = (), *, body: Mapping[str, Any] | None = None
     ) -> dict[str, Any]:
+        """`call` for an answer that is an object."""
         value = self.call(method, path, query, body=body)
         if not isinstance(value, dict):
             raise NotLakeshore(f"{self.url}{path} answered without an object; is the server newer?", status=200)
         return value
 
-    def _rows(self, path: str, name: str) -> list[dict[str, Any]]:
-        rows: list[dict[str, Any]] = self._map("GET", path).get(name, [])
+    def rows(self, path: str, name: str) -> list[dict[str, Any]]:
+        """GET the list that is in an answer under `name`."""
+        rows: list[dict[str, Any]] = self.map("GET", path).get(name, [])
         return rows
 
     def _row(self, method: str, path: str, *, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        value = self._map(method, path, body=body)
+        value = self.map(method, path, body=body)
         inner = value.get("invocation")  # some answers wrap the row
         return inner if isinstance(inner, dict) else value
+
+
+def _with(path: str, query: Query) -> str:
+    pairs = [(key, value) for key, value in query if value is not None]
+    return f"{path}?{urlencode(pairs)}" if pairs else path
 
 
 def _refusal(status: int, body: dict[str, Any]) -> ApiError:

@@ -76,8 +76,28 @@ def test_every_command_that_reads_can_answer_in_json(command: str) -> None:
     assert "--json" in {option for param in TREE[command].params for option in param.opts}
 
 
-TALKS = [name for name in LEAVES if name.split()[0] in ("jobs", "admin")]
-WORDS = {"<id>": "x", "<id>…": "x", "<token-id>": "x", "<name>": "x"}
+ALONE = {"daemon status", "daemon stop", "daemon install", "daemon uninstall", "nymph tui"}
+"""What asks no server, or another host first."""
+TALKS = [
+    name
+    for name in LEAVES
+    if name.split()[0] in ("jobs", "admin", "daemon", "exec", "run", "nymph") and name not in ALONE
+]
+WORDS = {
+    **dict.fromkeys(("<id>", "<id>…", "<token-id>", "<key-id>", "<exec-id>", "<name>", "<daemon>", "<command>…"), "x"),
+    **dict.fromkeys(("<script.py>", "<file>"), __file__),
+}
+MORE = {
+    "daemon kill": ["x"],
+    "daemon setup": ["--script", __file__],
+    "daemon hibernate": ["--until", "+1h"],
+    "daemon update": ["x", "--version", "1"],
+    "daemon ota": ["x", "--version", "1"],
+    "daemon set-target-version": ["1"],
+    "exec": ["--queue", "q"],
+    "run": ["--queue", "q"],
+}
+"""What a verb needs besides its required arguments."""
 
 
 @pytest.mark.inventory("C-048", "C-014", "C-077")
@@ -138,7 +158,7 @@ def as_typed(command: str) -> list[str]:
     ctx = click.Context(TREE[command], **program.context_settings)
     needed = [WORDS[param.make_metavar(ctx)] for param in arguments(command) if param.required]
     yes = ["--yes"] if any("--yes" in param.opts for param in TREE[command].params) else []
-    return [*command.split(), *needed, *yes]
+    return [*command.split(), *MORE.get(command, []), *needed, *yes]
 
 
 def arguments(command: str) -> list[click.Argument]:
@@ -152,6 +172,7 @@ def arguments(command: str) -> list[click.Argument]:
         ("jobs ls", "jobs list"),
         ("admin tokens ls", "admin tokens list"),
         ("admin ns ls", "admin namespace list"),
+        ("daemon ls", "daemon list"),
         ("admin ns rm", "admin namespace delete"),
     ],
 )

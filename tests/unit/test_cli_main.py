@@ -75,7 +75,12 @@ def test_an_unknown_command_says_what_was_meant_and_shows_the_help_of_its_group(
 
 
 @pytest.mark.parametrize(
-    ("verb", "meant"), [("kill", "'jobs kill'"), ("list", "'jobs list' or 'schedule list'"), ("login", "'auth login'")]
+    ("verb", "meant"),
+    [
+        ("kill", "'jobs kill' or 'daemon kill'"),
+        ("list", "'nymph list' or 'jobs list' or 'daemon list' or 'schedule list'"),
+        ("login", "'auth login'"),
+    ],
 )
 def test_a_verb_without_its_group_says_where_it_is(verb: str, meant: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([verb]) == ExitCode.USAGE

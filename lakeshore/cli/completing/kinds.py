@@ -19,10 +19,11 @@ SERVED = {  # kind -> (route, the list in its answer, the name in a row)
     "queues": ("/v1/producer/queues", "queues", "name"),
     "namespaces": ("/v1/admin/namespaces", "namespaces", "name"),
     "tokens": ("/v1/namespaces/{ns}/tokens", "tokens", "id"),
+    "enroll-tokens": ("/v1/namespaces/{ns}/enroll-tokens", "enrollTokens", "id"),
     "schedules": ("/v1/namespaces/{ns}/schedules", "schedules", "name"),
 }
-BY_ADMIN = ("namespaces", "tokens")  # asked with the admin token, where there is one
-GONE = ("revokedAt", "deletedAt")  # a row with one of these is no candidate
+BY_ADMIN = ("namespaces", "tokens", "enroll-tokens")  # asked with the admin token, where there is one
+GONE = ("revokedAt", "deletedAt", "consumedAt")  # a row with one of these is no candidate
 
 STATES = ("queued", "running", "succeeded", "failed", "killed", "timeout")
 STATIC = {"job-states": STATES}

@@ -1,0 +1,199 @@
+"""From a command that was started on a daemon to the exit status of ours: its output as it comes, then how it ended.
+
+Rules: what it writes on stdout goes to our stdout while it runs, as bytes; after a lost connection it goes on at the
+byte where it was. stderr comes with the end. The exit status is the command's own; -1 (it did not start, or was
+cancelled) and -2 (its time was over) are what a shell makes of them, 255 and 254. Ctrl-C leaves the command running and
+says how to follow and how to cancel it; a reader of ours that has seen enough (`| head`) cancels it.
+Reference: cli/examples/daemons-and-exec.md, "Exec and run"; nymph/protocol.md.
+"""
+
+from __future__ import annotations
+
+import random
+import shlex
+import sys
+import time
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+import click
+
+from lakeshore.client.execs import ENDS, LONGEST_WAIT_S, Asked, Execs, output_of
+from lakeshore.net.backoff import full_jitter
+from lakeshore.net.errors import NetError, ProtocolViolation, Timeout
+
+from .exits import ExitCode
+from .failures import Failure
+from .numbers import Seconds
+from .output import plain, print_json, say
+from .pairs import pairs_of
+from .started import started_as
+
+F = TypeVar("F", bound=Callable[..., Any])
+Row = dict[str, Any]
+SILENT_S = 30.0
+"""A stream without a byte for so long is asked for anew: the line may be dead."""
+PASS_THROUGH = {"allow_interspersed_args": False}
+"""Our options come first; from the first word on everything is the command's."""
+TRUNCATED = ("stdout truncated", "stderr truncated")
+
+
+def exec_options(command: F) -> F:
+    """What `exec` and `daemon exec` share."""
+    for option in (
+        click.option("--json", "as_json", is_flag=True, help="Print the record when it has ended, as JSON."),
+        wait_option,
+        click.option(
+            "--stdin",
+            type=click.Path(allow_dash=True, dir_okay=False),
+            metavar="<path|->",
+            help="A file for its standard input; - is ours.",
+        ),
+        click.option("--workdir", metavar="<path>", help="Where it runs on the daemon's host."),
+        env_option,
+        timeout_option,
+    ):
+        command = option(command)
+    return command
+
+
+timeout_option = click.option(
+    "--timeout", type=Seconds(min=0.001), metavar="<s>", help="Stop it after that time: TERM, and KILL 5 s later."
+)
+env_option = click.option(
+    "--env", "pairs", multiple=True, metavar="K=V", help="On top of the daemon's environment; repeatable."
+)
+wait_option = click.option(
+    "--wait",
+    type=Seconds(min=0),
+    default=600.0,
+    show_default=True,
+    metavar="<s>",
+    help="How long this program waits. The command is not stopped.",
+)
+
+
+def asked_of(
+    words: Iterable[str], *, pairs: Iterable[str], timeout: float | None, workdir: str | None, stdin: str | None
+) -> Asked:
+    """What is sent: one word is a command line as it is; several are quoted, so that each stays one word."""
+    line = list(words)
+    if line[:1] == ["--"]:
+        line = line[1:]
+    if not line or not any(line):
+        raise click.UsageError("missing the command that is to run")
+    return Asked(
+        command=line[0] if len(line) == 1 else shlex.join(line),
+        env=pairs_of(pairs),
+        workdir=workdir,
+        stdin=None if stdin is None else bytes_of(stdin),
+        timeout_s=timeout,
+    )
+
+
+def bytes_of(path: str) -> bytes:
+    """A file, or our own standard input for `-`. Failure (exit 2) when it cannot be read."""
+    try:
+        if path == "-":
+            return sys.stdin.buffer.read()
+        with open(path, "rb") as file:
+            return file.read()
+    except OSError as error:
+        raise Failure(f"cannot read {path}: {error.strerror}", code=ExitCode.USAGE) from error
+
+
+def follow(execs: Execs, exec_id: str, *, wait: float, as_json: bool, flags: Iterable[str] = ()) -> int:
+    """Follow a command to its end; the exit status. `flags` name the server, for what is said on Ctrl-C."""
+    told = _Told(execs, exec_id, as_json=as_json)
+    try:
+        row = told.until(time.monotonic() + wait)
+    except KeyboardInterrupt:
+        say("\ninterrupted; the command goes on")
+        _ways_on(exec_id, flags)
+        return ExitCode.INTERRUPTED
+    except BrokenPipeError:
+        execs.cancel(exec_id)
+        raise
+    if row is None:
+        say(f"error: it has not ended within {wait:g} s, and goes on")
+        _ways_on(exec_id, flags)
+        return ExitCode.FAILED
+    return told.ended(row)
+
+
+def _ways_on(exec_id: str, flags: Iterable[str]) -> None:
+    more = "".join(f" {shlex.quote(flag)}" for flag in flags)
+    for what, verb in (("follow it", "follow"), ("cancel it", "cancel")):
+        say(f"{what}:  {started_as()} daemon {verb} {exec_id}{more}")
+
+
+class _Told:
+    """What of a command's output has been printed."""
+
+    def __init__(self, execs: Execs, exec_id: str, *, as_json: bool) -> None:
+        self._execs, self._id, self._as_json = execs, exec_id, as_json
+        self._offset = 0
+
+    def until(self, deadline: float) -> Row | None:
+        """Print what comes until it ends; its record, or None when `deadline` passes first."""
+        waits = full_jitter(random.random, base=0.1, cap=2.0)
+        away = False
+        while (left := deadline - time.monotonic()) > 0:
+            try:
+                if not self._as_json:
+                    self._stream(min(SILENT_S, left), deadline)
+                left = max(deadline - time.monotonic(), 0.0)
+                row = self._execs.show(self._id, wait_s=min(LONGEST_WAIT_S, left))
+            except (ProtocolViolation, BrokenPipeError):
+                raise
+            except Timeout:
+                continue
+            except NetError as error:
+                if not away:
+                    say(f"the server is away, asking again: {error}")
+                away = True
+                time.sleep(min(next(waits), left))
+                continue
+            if row.get("status") in ENDS:
+                return row
+        return None
+
+    def _stream(self, silent_s: float, deadline: float) -> None:
+        with self._execs.printed(self._id, offset=self._offset, timeout=silent_s) as pieces:
+            for piece in pieces:
+                self._offset += len(piece)
+                _write(piece)
+                if time.monotonic() >= deadline:
+                    return
+
+    def ended(self, row: Row) -> int:
+        """Print what has not been printed yet, and the reason where there is one; the exit status."""
+        if self._as_json:
+            print_json(row)
+        else:
+            _write(output_of(row, "stdout")[self._offset :])
+            sys.stdout.flush()
+            _raw(sys.stderr, output_of(row, "stderr"))
+            self._say_why(row)
+        code = row.get("exit_code")
+        return (code if isinstance(code, int) else -1) & 0xFF
+
+    def _say_why(self, row: Row) -> None:
+        whole = self._offset > len(output_of(row, "stdout"))
+        reasons = str(row.get("error") or "").split("; ")
+        reasons = [one for one in reasons if one and not (whole and one == TRUNCATED[0])]
+        if reasons:
+            what = "note" if all(one in TRUNCATED for one in reasons) else "error"
+            say(f"{what}: {plain('; '.join(reasons))}")
+
+
+def _write(data: bytes) -> None:
+    _raw(sys.stdout, data)
+
+
+def _raw(stream: Any, data: bytes) -> None:
+    """Bytes of others, as they are: who asks for a command's output wants it so."""
+    if data:
+        stream.flush()
+        stream.buffer.write(data)
+        stream.buffer.flush()

@@ -1,0 +1,63 @@
+"""`--watch [s]`: the same answer again and again, until Ctrl-C.
+
+On a terminal it is drawn over the one before; elsewhere they follow each other. A server that is away is told once,
+and asked again.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from lakeshore.net.errors import NetError, ProtocolViolation
+
+from .numbers import Seconds
+from .output import say
+
+F = TypeVar("F", bound=Callable[..., Any])
+USUAL_S = 2.0
+_HOME, _REST_OF_LINE, _REST_OF_SCREEN = "\x1b[H", "\x1b[K", "\x1b[J"
+
+
+def watch_option(command: F) -> F:
+    """`--watch`, bare or with seconds."""
+    return click.option(
+        "--watch",
+        type=Seconds(0.1, 3600),
+        is_flag=False,
+        flag_value=USUAL_S,
+        metavar="[<s>]",
+        help=f"Look again every so many seconds (bare: {USUAL_S:g}), until Ctrl-C.",
+    )(command)
+
+
+def shown(look: Callable[[], str], every: float | None) -> None:
+    """Print what `look` says; with `every` again after so many seconds, for ever."""
+    if every is None:
+        sys.stdout.write(look())
+        return
+    screen = sys.stdout.isatty()
+    if screen:
+        sys.stdout.write("\x1b[2J")
+    away = False
+    while True:
+        try:
+            text = look()
+            away = False
+        except ProtocolViolation:
+            raise
+        except NetError as error:
+            if not away:
+                say(f"the server is away, asking again: {error}")
+            away = True
+        else:
+            lines = text.splitlines()
+            sys.stdout.write(
+                _HOME + "".join(f"{line}{_REST_OF_LINE}\n" for line in lines) + _REST_OF_SCREEN if screen else text
+            )
+            sys.stdout.flush()
+        time.sleep(every)

@@ -1,0 +1,81 @@
+"""Commands on daemons: start one, follow what it prints, learn how it ended, cancel it.
+
+Rule: a command runs at most once, so a start whose answer was lost is not sent again.
+Reference: nymph/daemon-lifecycle.md, "Run something on a daemon"; cli/examples/daemons-and-exec.md.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from lakeshore.net.blocking import StreamingResponse
+
+from .api import ApiClient
+
+Row = dict[str, Any]
+ENDS: Final = frozenset({"done", "timeout", "failed"})
+LONGEST_WAIT_S: Final = 25.0
+"""Of one request that waits for the end."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """A command line for `bash -c`, and what it runs with. `timeout_s` None: no limit."""
+
+    command: str
+    env: Mapping[str, str]
+    workdir: str | None = None
+    stdin: bytes | None = None
+    timeout_s: float | None = None
+
+    def body(self) -> Row:
+        """As it is sent."""
+        body: Row = {"command": self.command, "env": dict(self.env)}
+        if self.workdir is not None:
+            body["workdir"] = self.workdir
+        if self.stdin is not None:
+            body["stdin_b64"] = base64.b64encode(self.stdin).decode()
+        if self.timeout_s is not None:
+            body["timeout_s"] = self.timeout_s
+        return body
+
+
+class Execs:
+    """The commands of the namespace that `api` is for."""
+
+    def __init__(self, api: ApiClient) -> None:
+        self._api = api
+
+    def start(self, worker_id: str, asked: Asked) -> Row:
+        """Queue it on that daemon: `{exec_id, worker_id}`."""
+        return self._api.map("POST", self._api.ours("workers", worker_id, "exec"), body=asked.body())
+
+    def route(self, queue: str, asked: Asked) -> Row:
+        """Queue it on a member of that queue: `{exec_id, worker_id}`."""
+        return self._api.map("POST", self._api.ours("exec"), body={**asked.body(), "queue": queue})
+
+    def all(self) -> list[Row]:
+        """What there is, newest first."""
+        return self._api.rows(self._api.ours("exec"), "execs")
+
+    def show(self, exec_id: str, *, wait_s: float = 0.0) -> Row:
+        """The whole record, at once or when it has ended, within `wait_s` (`LONGEST_WAIT_S` at most)."""
+        return self._api.map("GET", self._api.ours("exec", exec_id), [("wait_s", f"{wait_s:g}")])
+
+    def cancel(self, exec_id: str) -> Row:
+        """Stop it; nothing happens to one that has ended."""
+        return self._api.insist(lambda: self._api.map("POST", self._api.ours("exec", exec_id, "cancel"), body={}), [])
+
+    def printed(self, exec_id: str, *, offset: int, timeout: float) -> StreamingResponse:
+        """What it writes on stdout, from the byte `offset` on, until it ends. `timeout` is seconds without a byte."""
+        path = self._api.ours("exec", exec_id, "log", "stream")
+        return self._api.stream(path, [("offset", offset)], timeout=timeout)
+
+
+def output_of(row: Mapping[str, Any], stream: str) -> bytes:
+    """What a record holds of `stdout` or `stderr`."""
+    said = row.get(f"{stream}_b64")
+    return base64.b64decode(said) if isinstance(said, str) else b""
