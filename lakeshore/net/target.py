@@ -1,7 +1,7 @@
 """A server's base URL, parsed once: `http(s)://host[:port][/prefix]`, IPv6 hosts in brackets.
 
-Credentials in a URL are refused: they end in logs and process lists; a token goes into a header. Proxies are used by the
-trio shell alone, for targets that name one (`proxy.through_proxy`): those of the daemon.
+Credentials in a URL are refused: they end in logs and process lists; a token goes into a header. Proxies are used by
+the trio shell alone, for targets that name one (`proxy.through_proxy`): those of the daemon.
 The SDK and the CLI reach their servers directly or through a tunnel; there, who needs a proxy mounts stock httpx.
 """
 

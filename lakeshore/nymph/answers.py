@@ -12,7 +12,7 @@ from lakeshore.wire.messages import Pair
 from lakeshore.wire.states import IllegalTransition
 
 from . import commands, endings, events, upkeep
-from .instructions import ReleaseExec, ReleaseJob, SendFrames
+from .instructions import ReleaseExec, ReleaseJob, ReleaseSetup, SendFrames
 from .leaving import begin_drain
 from .polls import STRIDE, Flight
 from .state import State
@@ -24,7 +24,7 @@ REFUSED_PAUSE_S: Final = 1.0
 QUIET_PAUSE_S: Final = 0.5
 """Before the next poll, when the server answered at once and had nothing new to say."""
 _SETTLED: Final = frozenset({"ok", "duplicate", "stale"})
-_UNWANTED: Final = frozenset({400, 404, 409, 410, 413, 422})
+UNWANTED: Final = frozenset({400, 404, 409, 410, 413, 422})
 """A result that was answered so is wanted by nobody."""
 
 
@@ -155,7 +155,7 @@ def result_answered(it: State, event: events.ResultAnswered, now: float) -> None
 
 
 def result_failed(it: State, event: events.ResultFailed, now: float) -> None:
-    if event.status in _UNWANTED:
+    if event.status in UNWANTED:
         it.say("warning", f"nobody takes the result of {event.kind} {event.id} ({event.status}): {event.reason}")
         _told(it, event.kind, event.id, "ResultFailed", now)
         return
@@ -168,8 +168,7 @@ def _told(it: State, kind: str, id_: str, event: str, now: float) -> None:
     tasks = it.execs if kind == EXEC else it.setups
     tasks.move(tasks.known(id_, event), "tell", now)
     it.results.answered((kind, id_))
-    if kind == EXEC:
-        it.out.append(ReleaseExec(exec_id=id_))
+    it.out.append(ReleaseExec(exec_id=id_) if kind == EXEC else ReleaseSetup(setup_id=id_))
 
 
 # ---- lost claims and commands

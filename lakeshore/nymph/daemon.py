@@ -33,12 +33,14 @@ from ..wire.signing import SigningError, SigningUnavailable
 from . import events, instructions, introspect, logs, lookup
 from .core import Core
 from .detect import HostFacts, detect
+from .execs import Execs
 from .hello import capabilities, hello_body
 from .identity import Identity, IdentityError, KeyFile
 from .keeping.client import KeeperClient, KeeperError, KeeperTaken
 from .local_record import LocalRecord
 from .logs import Ring
 from .lookup import Boot, Flags
+from .performing.commands import Commands
 from .performing.contact import Contact
 from .performing.jobs import Jobs
 from .performing.line import Line, Parts
@@ -46,6 +48,7 @@ from .places import daemon_directory, working_directory
 from .recording import Recorder
 from .runners.registry import Runners
 from .settings import Settings
+from .setups import Setups
 from .shell import Shell
 from .transport import Transport
 
@@ -103,6 +106,7 @@ class Daemon:
         self._shell: Shell | None = None
         self._facts: HostFacts
         self._root: Path
+        self._transport: Transport
         self._line: Line
 
     async def live(self) -> instructions.Exit | instructions.Restart | None:
@@ -153,6 +157,7 @@ class Daemon:
                 self._identity = await trio.to_thread.run_sync(self._open_identity)
             except (IdentityError, SigningError, SigningUnavailable, OSError) as error:
                 raise CannotStart(f"[identity] is enabled, and there is no key to sign with: {error}") from error
+        self._transport = self._open_transport()
         self._line = Line(self._directory, self._nursery, self._parts)
         try:
             await self._line.open()
@@ -170,21 +175,12 @@ class Daemon:
         files = KeyFile(self._boot.place(section.key_file))
         return Identity(files, server=self._config.server.url, enroll_token=self._boot.enroll_token)
 
-    def _parts(self, keeper: KeeperClient) -> Parts:
-        default = self._config.runtime.default_runner
-        return Parts(runners=Runners(keeper, self._root, self._environ, default=default))
-
-    # ---- life
-
-    async def _served(self, write: Any) -> instructions.Exit | instructions.Restart:
-        settings = self._settings()
-        recorder = None if write is None else Recorder(settings, write)
-        shell = Shell(Core(settings) if recorder is None else recorder.core, recorder)
+    def _open_transport(self) -> Transport:
         try:
             target = self._target(self._config.server.url)
         except ValueError as error:
             raise ConfigError(str(error)) from None
-        transport = Transport(
+        return Transport(
             target,
             aim=self._target,
             token=self._boot.token,
@@ -192,10 +188,25 @@ class Daemon:
             machine_id=self._machine_id,
             namespace=self._config.server.namespace,
         )
+
+    def _parts(self, keeper: KeeperClient) -> Parts:
+        default = self._config.runtime.default_runner
+        return Parts(
+            runners=Runners(keeper, self._root, self._environ, default=default),
+            execs=Execs(keeper, self._transport, self._directory / "execs", self._environ),
+            setups=Setups(keeper, self._root, self._environ),
+        )
+
+    # ---- life
+
+    async def _served(self, write: Any) -> instructions.Exit | instructions.Restart:
+        settings = self._settings()
+        recorder = None if write is None else Recorder(settings, write)
+        shell = Shell(Core(settings) if recorder is None else recorder.core, recorder)
         contact = Contact(
             shell.tell,
             self._nursery,
-            transport,
+            self._transport,
             hello_body=self._hello,
             session=settings.session,
             worker_id=settings.worker_id,
@@ -203,6 +214,7 @@ class Daemon:
             named=self._local.write,
         )
         jobs = Jobs(shell.tell, self._nursery, self._line, may_begin=shell.may_begin)
+        commands = Commands(shell.tell, self._nursery, self._line)
         shell.perform_with(
             {
                 instructions.SendHello: contact.hello,
@@ -214,18 +226,26 @@ class Daemon:
                 instructions.StartJob: jobs.start,
                 instructions.StopJob: jobs.stop,
                 instructions.ReleaseJob: jobs.release,
+                instructions.RunExec: commands.run_exec,
+                instructions.StopExec: commands.stop_exec,
+                instructions.ReleaseExec: commands.release_exec,
+                instructions.RunSetup: commands.run_setup,
+                instructions.StopSetup: commands.stop_setup,
+                instructions.ReleaseSetup: commands.release_setup,
                 instructions.DetectHost: self._detect_again,
             }
         )
         self._local.write()
         await self._nursery.start(introspect.serve, self._config.introspect, shell.core.status, self._ring)
+        await commands.find_left()
         adopted = await jobs.found(self._line.keeper.found)
-        log.info("daemon %s, queue %s, server %s", settings.worker_id, settings.queue, target.url)
+        log.info("daemon %s, queue %s, server %s", settings.worker_id, settings.queue, self._transport.target.url)
         self._shell = shell
+        self._nursery.start_soon(commands.tell_left, contact)
         try:
             return await shell.run(events.Booted(adopted=adopted), then=jobs.adopt)
         finally:
-            transport.close()
+            self._transport.close()
 
     def _settings(self) -> Settings:
         runtime, poll = self._config.runtime, self._config.poll

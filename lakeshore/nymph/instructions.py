@@ -142,6 +142,13 @@ class StopSetup:
 
 
 @value
+class ReleaseSetup:
+    """How it went was taken: what is left of it may go."""
+
+    setup_id: str
+
+
+@value
 class DetectHost:
     """→ HostDetected."""
 
@@ -205,6 +212,7 @@ Instruction: TypeAlias = (
     | ReleaseExec
     | RunSetup
     | StopSetup
+    | ReleaseSetup
     | DetectHost
     | RotateKey
     | InstallUpdate

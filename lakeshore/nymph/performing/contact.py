@@ -14,7 +14,8 @@ from typing import Any, Final
 
 import trio
 
-from .. import events, instructions
+from ...net.backoff import full_jitter
+from .. import answers, events, instructions
 from ..events import Event
 from ..identity import Identity, IdentityError
 from ..tasks import EXEC
@@ -46,6 +47,7 @@ class Contact:
         self._hello_body, self._session, self._identity = hello_body, session, identity
         self._polls: dict[int, trio.CancelScope] = {}
         self._named = named
+        self._greeted = trio.Event()
         self.worker_id = worker_id
         """What the server calls this daemon, once it has said so."""
 
@@ -84,6 +86,8 @@ class Contact:
                 self.worker_id = answer["worker_id"]
                 self._named(self.worker_id)
             self._tell(events.HelloAnswered(answer=answer))
+            if answer.get("reject") is None:
+                self._greeted.set()
             if self._identity is not None and self._identity.rotating and answer.get("reject") is None:
                 await self._finish_rotation()
 
@@ -113,12 +117,31 @@ class Contact:
         else:
             self._tell(events.AcksAnswered(batch=one.batch, answers=answer.get("acks") or ()))
 
+    async def tell_until_taken(self, kind: str, id_: str, result: Map) -> bool:
+        """A result that the core does not know of, once hello was answered; whether anybody wants it."""
+        await self._greeted.wait()
+        waits = full_jitter(_chance, base=1.0, cap=60.0)
+        while True:
+            try:
+                await self._tell_result(kind, id_, result)
+            except TransportError as error:
+                if error.status in answers.UNWANTED:
+                    return True
+                if error.revoked:
+                    return False
+                await trio.sleep(next(waits))
+            else:
+                return True
+
+    async def _tell_result(self, kind: str, id_: str, result: Map) -> None:
+        if kind == EXEC:
+            await self._transport.post(f"/v1/daemon/exec/{id_}/result", result)
+        else:
+            await self._transport.post("/v1/daemon/event", self._setup_event(id_, result))
+
     async def _result(self, one: instructions.SendResult) -> None:
         try:
-            if one.kind == EXEC:
-                await self._transport.post(f"/v1/daemon/exec/{one.id}/result", one.body)
-            else:
-                await self._transport.post("/v1/daemon/event", self._setup_event(one.id, one.body))
+            await self._tell_result(one.kind, one.id, one.body)
         except TransportError as error:
             self._tell(
                 events.ResultFailed(kind=one.kind, id=one.id, rand=_chance(), reason=error.reason, status=error.status)

@@ -13,8 +13,10 @@ from pathlib import Path
 
 import trio
 
+from ..execs import Execs
 from ..keeping.client import KeeperClient, KeeperError, open_keeper
 from ..runners.registry import Runners
+from ..setups import Setups
 
 ORPHAN_S = 30.0
 """So long jobs go on without a daemon."""
@@ -26,6 +28,8 @@ class Parts:
     """What speaks to one keeper."""
 
     runners: Runners
+    execs: Execs
+    setups: Setups
 
 
 log = logging.getLogger("nymph.keeper")
