@@ -141,6 +141,8 @@ class AttendedRunner(ProcessRunner):
                 "runner": self._kind,
                 "invocation_id": run.invocation_id,
                 "claim": run.claim,
+                "attempt": run.attempt,
+                "first_seq": run.first_seq,
                 "script": run.script is not None,
                 "timeout_s": timeout_s,
                 "sweep": plan.sweep,
