@@ -2,7 +2,7 @@
 
 A log is of one claim. Its two streams are numbered in bytes from 0, each by itself; `position` counts both together,
 and is where a reader goes on. A file is a run of records `stream u8 · length u32 · offset u64 · position u64 ·
-time f64 · crc32 u32 · bytes`; a new one begins after `FILE_BYTES`. The first file of a log and the last `LAST_FILES`
+time f64 · crc32 u32 · bytes`; a new one begins after `FILE_BYTES`. The first file of a log and its last ones (`last_files`)
 stay, those between go: what is missing shows in the positions. What is sent twice is stored once, by its offset.
 
 Not synced: a log survives the death of the server's process, not a power cut. A disk without room loses what is
@@ -63,16 +63,17 @@ class _Tail:
 class Logs:
     """The logs below one directory, which is made when something is printed."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, *, last_files: int = LAST_FILES) -> None:
         self.root = root
+        self._last_files = last_files
         self._tails: OrderedDict[tuple[int, int, int], _Tail] = OrderedDict()
 
     # -- writing
 
-    def append(self, seq: int, log: Log, parts: Iterable[tuple[str, int, bytes]], now: float) -> int:
+    def append(self, seq: int, log: Log, parts: Iterable[tuple[str, int | None, bytes]], now: float) -> int:
         """Store (stream, offset, bytes) in this order; the position after them. What is there already is left out.
 
-        Raises OSError, and has then stored nothing of it.
+        An offset of None is the end of the stream. Raises OSError, and has then stored nothing of it.
         """
         key = (seq, log.attempt, log.claim)
         tail = self._tails.pop(key, None) or self._recover(*key)
@@ -84,6 +85,7 @@ class Logs:
         begin = sum(ends)
         for stream, offset, data in parts:
             number = STREAMS.index(stream)
+            offset = ends[number] if offset is None else offset
             data = data[max(0, ends[number] - offset) :]
             if not data:
                 continue
@@ -96,6 +98,12 @@ class Logs:
             self._write(key, tail, begin, b"".join(records))
             tail.ends = ends
         return sum(ends)
+
+    def ends(self, seq: int, log: Log) -> dict[str, int]:
+        """How far each stream got, in bytes; what is kept of them may be less."""
+        key = (seq, log.attempt, log.claim)
+        tail = self._tails.get(key) or self._recover(*key)
+        return dict(zip(STREAMS, tail.ends, strict=True))
 
     def _write(self, key: tuple[int, int, int], tail: _Tail, begin: int, data: bytes) -> None:
         is_new = not tail.files or tail.size >= FILE_BYTES
@@ -113,7 +121,7 @@ class Logs:
             os.close(fd)
         if is_new:
             tail.files.append(start)
-            while len(tail.files) > 1 + LAST_FILES:
+            while len(tail.files) > 1 + self._last_files:
                 with contextlib.suppress(FileNotFoundError):
                     self._path(key, tail.files.pop(1)).unlink()
         tail.size = size + len(data)

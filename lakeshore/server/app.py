@@ -17,6 +17,7 @@ from ..wire.names import Ulids
 from .auth import Caller, Gate
 from .blobs import BlobStore
 from .dispatcher import Dispatcher
+from .execs import Execs
 from .http import HttpError
 from .http.server import HttpServer
 from .identity import Identity
@@ -66,6 +67,7 @@ class App:
     submissions: Submissions
     scheduler: Scheduler
     orders: Orders
+    execs: Execs
     pages: PageReader
     lease_s: float
     started_at: float

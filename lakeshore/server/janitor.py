@@ -17,7 +17,7 @@ import logging
 import os
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
 import trio
@@ -57,6 +57,11 @@ class Janitor:
         self._keep_bytes = keep_bytes
         self._reader = PageReader(dispatcher.plane.path)
         self._orphans_due = 0.0
+        self._others: list[Callable[[float], Awaitable[int]]] = []
+
+    def also(self, sweep: Callable[[float], Awaitable[int]]) -> None:
+        """Call `sweep(now)` in each sweep: of what others keep. It says how much it forgot."""
+        self._others.append(sweep)
 
     def close(self) -> None:
         """Close the reading connection."""
@@ -84,6 +89,8 @@ class Janitor:
             self._orphans_due = now + ORPHANS_EVERY_S
             await self._drop_orphans(now - GRACE_S)
             await self._reader.run(self._drop_logs)
+        for sweep in self._others:
+            gone += await sweep(now)
         return gone
 
     async def _forget(self, now: float, before: float, most: int | None = None) -> int:

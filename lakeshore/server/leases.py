@@ -108,6 +108,10 @@ class Leases:
         """Live claims of one session."""
         return [self._by_id[id_] for id_, _claim in self._by_session.get((ns, worker, session), ())]
 
+    def count_of(self, ns: str, worker: str) -> int:
+        """How many live claims a worker has, of all its sessions."""
+        return sum(len(held) for (of, who, _), held in self._by_session.items() if (of, who) == (ns, worker))
+
     def holder(self, id_: str) -> Lease | None:
         """The live claim of an invocation."""
         return self._by_id.get(id_)

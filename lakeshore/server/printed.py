@@ -1,4 +1,4 @@
-"""Who waits for what a body prints: one bell an invocation, rung by every chunk."""
+"""Who waits for what a body (or a command) prints: one bell a row, rung by every chunk."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import trio
 
 
 class Printed:
-    """Bells by the invocation's number; one that nobody waits for is not kept."""
+    """Bells by the row's number; one that nobody waits for is not kept."""
 
     def __init__(self) -> None:
         self._bells: dict[int, set[trio.Event]] = {}
 
     @contextlib.contextmanager
     def bell(self, seq: int) -> Iterator[trio.Event]:
-        """Set by the next chunk of this invocation."""
+        """Set by the next chunk of this row."""
         bell = trio.Event()
         self._bells.setdefault(seq, set()).add(bell)
         try:
@@ -32,6 +32,11 @@ class Printed:
         for bell in self._bells.get(seq, ()):
             bell.set()
 
+    def ring_all(self) -> None:
+        """Wake everybody, to look for themselves."""
+        for seq in list(self._bells):
+            self.ring(seq)
+
     def __len__(self) -> int:
-        """Invocations that somebody waits for."""
+        """Rows that somebody waits for."""
         return len(self._bells)

@@ -34,6 +34,8 @@ from .auth import TUNNEL, Gate, is_loopback_name
 from .blobs import BlobStore
 from .cors import Cors
 from .dispatcher import Dispatcher
+from .execs import Execs, Output, Store, keeping
+from .execs.telling import command_body
 from .http import (
     HttpError,
     HttpServer,
@@ -125,7 +127,11 @@ async def serve(
         stack.callback(janitor.close)
         pages = PageReader(plane.path)
         stack.callback(pages.close)
-        app = _app(options, environ, state, admin, policy, records, plane, dispatcher, pages)
+        commands = Store(state.execs)
+        stack.callback(commands.close)
+        execs = Execs(commands, Output(state.root / "exec-logs"))
+        janitor.also(partial(keeping.sweep, execs))
+        app = _app(options, environ, state, admin, policy, records, plane, dispatcher, pages, execs)
         stack.callback(app.gate.close)
         cors = Cors(frozenset(options.cors_origins))
         http = HttpServer(handler_of(app, cors), limits=Limits(), render_error=partial(_render, cors))
@@ -133,6 +139,7 @@ async def serve(
         allow_open_files(http.limits.max_connections + _SPARE_FILES)
         async with trio.open_nursery() as nursery:
             await nursery.start(dispatcher.run)
+            await nursery.start(execs.run)
             if started is not None:
                 started(dispatcher)
             nursery.start_soon(_write_uses, records)
@@ -165,6 +172,7 @@ def _app(
     plane: Plane,
     dispatcher: Dispatcher,
     pages: PageReader,
+    execs: Execs,
 ) -> App:
     gate = Gate(
         records,
@@ -176,7 +184,9 @@ def _app(
     )
     blobs = BlobStore(plane.blobs, state.key_for(_BLOB_URLS))
     submissions = Submissions(blobs)
-    return App(
+    orders = Orders(records.orders, dispatcher)
+    orders.add_source(execs)
+    app = App(
         dispatcher=dispatcher,
         records=records,
         gate=gate,
@@ -185,12 +195,15 @@ def _app(
         blobs=blobs,
         submissions=submissions,
         scheduler=Scheduler(dispatcher, records, submissions),
-        orders=Orders(records.orders, dispatcher),
+        orders=orders,
+        execs=execs,
         pages=pages,
         lease_s=options.lease_s,
         started_at=time.time(),
         version=_version.__version__,
     )
+    execs.rouse, execs.body = orders.rouse, partial(command_body, app)
+    return app
 
 
 # --- life
@@ -223,6 +236,7 @@ async def _until_cancelled(app: App, http: HttpServer) -> None:
 
 async def _drain(app: App, http: HttpServer) -> None:
     app.dispatcher.feeds.break_off()
+    app.execs.output.break_off()
     await http.drain(DRAIN_S)
 
 

@@ -3,6 +3,7 @@
     <dir>/            0700, owned by the server's user
       lakeshore.db    journal/  blobs/  logs/     the plane
       records.db                           namespaces and tokens
+      execs.db        exec-logs/           commands on workers, and what they print
       secrets.key                          32 random bytes, base64; SECRETS_KEY wins
       admin.token                          minted once; LAKESHORE_ADMIN_TOKEN is accepted besides it
       server.lock                          held by the one server of this directory, with its pid inside
@@ -58,6 +59,11 @@ class State:
     def records(self) -> Path:
         """The SQLite file of namespaces and tokens."""
         return self.root / "records.db"
+
+    @property
+    def execs(self) -> Path:
+        """The SQLite file of commands; what they print is in `exec-logs` beside it."""
+        return self.root / "execs.db"
 
     @property
     def admin_token_file(self) -> Path:

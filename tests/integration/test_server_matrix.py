@@ -44,6 +44,9 @@ STATED = {
         GET /v1/namespaces/{ns}/workers/{id}/keys; POST /v1/namespaces/{ns}/workers/{id}/keys/{key_id}/revoke
         GET /v1/namespaces/{ns}/nymph-target; PUT /v1/namespaces/{ns}/nymph-target
         DELETE /v1/namespaces/{ns}/nymph-target
+        POST /v1/namespaces/{ns}/exec; GET /v1/namespaces/{ns}/exec; GET /v1/namespaces/{ns}/exec/{id}
+        POST /v1/namespaces/{ns}/exec/{id}/cancel; POST /v1/namespaces/{ns}/workers/{id}/exec
+        GET /v1/namespaces/{ns}/exec/{id}/log; GET /v1/namespaces/{ns}/exec/{id}/log/stream
     """,
     "producers": """
         POST /v1/producer/submit; POST /v1/producer/submit/delayed; POST /v1/producer/await
@@ -55,6 +58,8 @@ STATED = {
     "workers": """
         POST /v1/daemon/hello; POST /v1/daemon/poll; POST /v1/daemon/ack; POST /v1/daemon/result-chunk
         POST /v1/daemon/log-chunk
+        POST /v1/daemon/exec/{id}/result; POST /v1/daemon/exec/{id}/chunk
+        POST /v1/namespaces/{ns}/workers/{worker}/exec/{id}/result
     """,
     "every token": """
         GET /v1/namespaces/{ns}/whoami; POST /v1/namespaces/{ns}/payloads/presign

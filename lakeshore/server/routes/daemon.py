@@ -78,6 +78,8 @@ async def hello(app: App, request: Request, caller: Caller) -> Response:
             return _rejected(request, "session_superseded", str(error))
         told["lost"] = [list(pair) for pair in lost]
         await app.orders.superseded(caller.ns, worker_id, said.session)
+    else:  # a peer without sessions says hello when it starts
+        await app.orders.superseded(caller.ns, worker_id, app.ids.new())
     await app.records.put_worker(
         caller.ns,
         worker_id,

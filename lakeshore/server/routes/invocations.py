@@ -18,6 +18,7 @@ from ..auth import Caller
 from ..http import HttpError, Request, Response
 from ..render import answer, iso
 from ..structure import bad_field, read_map
+from .queries import number
 
 _LIMIT: Final = 50
 _LONGEST_NONCE: Final = 200
@@ -84,9 +85,9 @@ async def listing(app: App, request: Request, caller: Caller) -> Response:
     for state in states:
         if state not in (*STATES, DELAYED):
             raise bad_field("state", f"{state!r:.40} is no state: use {', '.join(STATES)}, or {DELAYED}")
-    limit = _number(query, "limit", _LIMIT, 1, _MOST)
-    offset = _number(query, "offset", 0, 0, 2**53)
-    before = _number(query, "before", 0, 0, 2**53) or None
+    limit = number(query, "limit", _LIMIT, 1, _MOST)
+    offset = number(query, "offset", 0, 0, 2**53)
+    before = number(query, "before", 0, 0, 2**53) or None
     page = await app.pages.run(
         functools.partial(
             rows.page,
@@ -194,9 +195,9 @@ async def admin_listing(app: App, request: Request, caller: Caller) -> Response:
     """GET /v1/admin/invocations?cursor&timeout_s&limit&namespace: a long poll over what changes."""
     await request.body()  # unread, it would hide that the asker has gone
     query = request.query
-    cursor = _number(query, "cursor", 0, 0, 2**53)
-    limit = _number(query, "limit", _ADMIN_LIMIT, 1, _ADMIN_MOST)
-    wait_s = min(float(_number(query, "timeout_s", int(_ADMIN_WAIT_S), 0, 10**6)), _ADMIN_LONGEST_S)
+    cursor = number(query, "cursor", 0, 0, 2**53)
+    limit = number(query, "limit", _ADMIN_LIMIT, 1, _ADMIN_MOST)
+    wait_s = min(float(number(query, "timeout_s", int(_ADMIN_WAIT_S), 0, 10**6)), _ADMIN_LONGEST_S)
     writer = app.dispatcher.writer
     while wait_s > 0 and writer.commits == cursor:  # another number is news, also one of the time before a restart
         if await request.park(min(wait_s, _ADMIN_LOOK_S)) not in ("timeout", "woken"):
@@ -225,16 +226,3 @@ def _row(app: App, ns: str, request: Request) -> dict[str, Any]:
 
 def _id_of(request: Request) -> str:
     return check_invocation_id(request.params["id"])
-
-
-def _number(query: dict[str, str], name: str, default: int, least: int, most: int) -> int:
-    text = query.get(name)
-    if text is None:
-        return default
-    try:
-        value = int(text)
-    except ValueError:
-        value = least - 1
-    if not least <= value <= most:
-        raise bad_field(name, f"must be an integer from {least} to {most}")
-    return value

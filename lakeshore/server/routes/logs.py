@@ -7,7 +7,6 @@ Below the disk's reserve it is refused with 507; the job goes on without.
 from __future__ import annotations
 
 import errno
-import math
 import time
 from functools import partial
 from typing import Any, Final
@@ -24,6 +23,7 @@ from ..auth import Caller
 from ..http import HttpError, Request, Response
 from ..render import answer
 from ..structure import bad_field, read_map, structure
+from .queries import seconds
 
 _RAW: Final = b"application/octet-stream"
 _MOST: Final = 1024 * 1024
@@ -98,7 +98,7 @@ async def read(app: App, request: Request, caller: Caller) -> Response:
     stream = query.get("stream")
     if stream is not None and stream not in STREAMS:
         raise bad_field("stream", f"must be {' or '.join(STREAMS)}")
-    wait_s = _seconds(query.get("wait_s", "0"))
+    wait_s = seconds(query, "wait_s", _LONGEST_S)
     until = trio.current_time() + wait_s
     while True:
         seq, state, running, attempt = _owner(app, caller.ns, id_)
@@ -162,16 +162,6 @@ def _logs(app: App) -> Logs:
     logs = app.dispatcher.plane.logs
     assert logs is not None, "a server's plane has files"
     return logs
-
-
-def _seconds(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if math.isnan(value):
-        raise bad_field("wait_s", "must be a number of seconds")
-    return min(max(value, 0.0), _LONGEST_S)
 
 
 def _number(query: dict[str, str], name: str, default: int | None) -> int:

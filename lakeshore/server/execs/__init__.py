@@ -1,0 +1,9 @@
+"""Commands that people run on workers (exec jobs): kept, handed out at most once, ended once, with what they print."""
+
+from __future__ import annotations
+
+from .book import Execs
+from .output import Output
+from .store import Store
+
+__all__ = ["Execs", "Output", "Store"]

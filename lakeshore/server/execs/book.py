@@ -1,0 +1,284 @@
+"""Commands from their submit to their end (K-34): handed to their worker at most once, ended once.
+
+What has not ended is also kept in memory, each worker's in the order in which it came. A pending one is handed out in
+an answer to a poll, and that is noted on disk before the answer leaves. It is sent again, with the same id, only to the
+session that it was handed to, until that has read an answer with it; a daemon takes an id once. A newer session never
+gets it: what an older one took and did not report has failed.
+"""
+
+from __future__ import annotations
+
+import functools
+import secrets
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final
+
+import trio
+
+from ...plane.contract import PlaneError
+from ..http import HttpError
+from ..orders import Order
+from ..waiters import Waiters
+from ..writer import Writer
+from . import store
+from .job import CANCELLED, FAILED, KILLED, RESTARTED, Delivery, ExecRow, NewExec, Open, Result
+from .output import Output
+from .store import Store
+
+MOST_OPEN: Final = 10_000
+"""So many of one worker may wait or run."""
+ANSWER_BYTES: Final = 16 * 1024 * 1024
+"""Bodies in one answer to a poll, about; one goes always."""
+
+Of = tuple[str, str]
+"""Namespace, worker."""
+
+
+class Execs:
+    """All commands of one server; a source of orders. Run `run()`, and set `rouse` and `body`.
+
+    `rouse(ns, worker)` has the worker's parked poll answered; `body(raw)` makes a command's body of what is stored.
+    """
+
+    def __init__(self, kept: Store, output: Output, *, clock: Callable[[], float] = time.time) -> None:
+        self.store = kept
+        self.output = output
+        self.waiters = Waiters()
+        self.rouse: Callable[[str, str], None] = lambda _ns, _worker: None
+        self.body: Callable[[dict[str, Any]], dict[str, Any]] = lambda raw: raw
+        self._writer = Writer(kept.file)
+        self._clock = clock
+        self._open: dict[str, Open] = {}
+        self._pending: dict[Of, dict[str, Open]] = {}
+        self._running: dict[Of, dict[str, Open]] = {}
+        self._unread: dict[Of, dict[str, Open]] = {}
+        """Running ones that their session may not have heard of, or not of their cancel."""
+        self._sessions: dict[Of, str] = {}
+        """Whose poll was the last of a worker, while it has something open."""
+        self._heard: dict[Of, float] = {}
+        for job in kept.unended():
+            self._keep(job)
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Commit until cancelled."""
+        task_status.started()
+        await self._writer.run()
+
+    # -- producers
+
+    async def submit(self, new: NewExec) -> str:
+        """Add one; its id, once it is on disk. HttpError 429."""
+        of = (new.ns, new.worker)
+        if self.open_of(*of) >= MOST_OPEN:
+            raise HttpError(
+                429,
+                f"{MOST_OPEN} commands wait for worker {new.worker} or run on it",
+                hint="wait until some of them have ended, or cancel some",
+                headers=(("retry-after", "1"),),
+                retry_after_s=1.0,
+            )
+        id_, now = secrets.token_hex(16), self._clock()
+
+        def added(seq: int) -> None:
+            size = len(new.command) + sum(map(len, new.env.values())) + len(new.stdin) + len(new.payload_inline or b"")
+            self._keep(Open(seq=seq, id=id_, ns=new.ns, worker=new.worker, state="pending", created_at=now, size=size))
+            self.rouse(*of)
+
+        await self._writer.write(functools.partial(store.add, new=new, id_=id_, now=now), added)
+        return id_
+
+    async def cancel(self, job: Open) -> None:
+        """End a pending one, have the daemon of a running one stop it."""
+        if job.state == "pending":
+            await self._fail((job,), CANCELLED)
+        elif job.cancelled_at is None:
+            now = self._clock()
+
+            def asked(_done: bool) -> None:
+                job.cancelled_at = now
+                if job.id in self._open:
+                    self._unread.setdefault(job.of, {})[job.id] = job
+                    self.rouse(*job.of)
+
+            await self._writer.write(functools.partial(store.cancel, seq=job.seq, now=now), asked)
+
+    def get(self, ns: str, id_: str) -> Open | None:
+        """One that has not ended."""
+        job = self._open.get(id_)
+        return job if job is not None and job.ns == ns else None
+
+    def show(self, ns: str, id_: str) -> ExecRow | None:
+        """One, with its output."""
+        return self.store.show(ns, id_)
+
+    def is_alive(self, ns: str, worker: str) -> bool:
+        """Whether it was heard of within the last minute."""
+        return trio.current_time() - self._heard.get((ns, worker), -60.0) < 60.0
+
+    def open_of(self, ns: str, worker: str) -> int:
+        """How many of a worker have not ended."""
+        return self.pending_of(ns, worker) + len(self._running.get((ns, worker), ()))
+
+    def pending_of(self, ns: str, worker: str) -> int:
+        """How many wait for a worker."""
+        return len(self._pending.get((ns, worker), ()))
+
+    def open_in(self, ns: str) -> int:
+        """How many of a namespace have not ended."""
+        return sum(job.ns == ns for job in self._open.values())
+
+    # -- a source of orders
+
+    def waiting(self, ns: str, worker: str, capacity: int) -> bool:
+        """Whether `take` with this capacity would give anything."""
+        of = (ns, worker)
+        if capacity > 0 and of in self._pending:
+            return True
+        unread = self._unread.get(of)
+        if unread is None:
+            return False
+        session = self._sessions.get(of)
+        return any(
+            job.session == session and (job.wants_cancel or (capacity > 0 and not job.delivery.read))
+            for job in unread.values()
+        )
+
+    async def take(self, ns: str, worker: str, n: int, session: str, capacity: int) -> Sequence[Order]:
+        """What goes with this poll: cancels, what may not have arrived, and what waits. Noted on disk."""
+        of = (ns, worker)
+        unread = [job for job in self._unread.get(of, {}).values() if job.session == session]
+        given = [
+            Order(id=f"{job.id}.cancel", kind="cancel", body={"exec_id": job.id})
+            for job in unread
+            if job.wants_cancel and job.cancel.send(n)
+        ]
+        again = [job for job in unread if not job.delivery.read][:capacity]
+        left = ANSWER_BYTES - sum(job.size for job in again)
+        fresh: list[Open] = []
+        for job in self._pending.get(of, {}).values():
+            if len(again) + len(fresh) >= capacity or (left < job.size and (again or fresh)):
+                break
+            left -= job.size
+            fresh.append(job)
+        if again or fresh:
+            bodies = await self._hand_out(again, fresh, session, n)
+            given += [Order(id=body["exec_id"], kind="exec", body=self.body(body)) for body in bodies]
+        return given
+
+    async def _hand_out(self, again: list[Open], fresh: list[Open], session: str, n: int) -> list[dict[str, Any]]:
+        for job in fresh:  # at once: no other poll takes it while this one commits
+            self._move(job, session)
+        for job in (*again, *fresh):
+            job.delivery.send(n)
+        numbers, seqs = [job.seq for job in again], [job.seq for job in fresh]
+        note = functools.partial(store.hand_out, seqs=seqs, session=session, n=n, now=self._clock())
+        try:
+            return await self._writer.write(lambda conn: store.bodies_of(conn, numbers) + note(conn))
+        except PlaneError:
+            for job in fresh:
+                self._put_back(job)
+            raise
+
+    async def acknowledge(self, ns: str, worker: str, session: str, seen: int | None) -> None:
+        """The session has read the answer to its poll `seen`; None: all answers before."""
+        of = (ns, worker)
+        self._heard[of] = trio.current_time()
+        if of in self._pending or of in self._running:
+            self._sessions[of] = session
+        unread = self._unread.get(of)
+        if unread is None:
+            return
+        for job in list(unread.values()):
+            if job.session == session:
+                job.delivery.hear(seen)
+                job.cancel.hear(seen)
+                self._note_read(job)
+
+    async def superseded(self, ns: str, worker: str, session: str) -> None:
+        """A session begins: what an older one took and did not report has failed."""
+        running = self._running.get((ns, worker), {})
+        await self._fail([job for job in running.values() if job.session != session], RESTARTED)
+
+    async def abandoned(self, ns: str, worker: str, why: str) -> None:
+        """The worker is gone: what it runs has failed, and if it was killed, what waits for it, too."""
+        of = (ns, worker)
+        waiting = self._pending.get(of, {}) if why == KILLED else {}
+        await self._fail([*self._running.get(of, {}).values(), *waiting.values()], why)
+
+    # -- ends
+
+    async def finish(self, job: Open, result: Result) -> bool:
+        """How it ended. False when it has ended otherwise meanwhile."""
+
+        def ended(done: bool) -> None:
+            if done:
+                self._drop(job)
+                self.waiters.ring(job.id)
+                self.output.ring(job.seq)
+
+        verb = functools.partial(store.finish, seq=job.seq, result=result, now=self._clock())
+        return await self._writer.write(verb, ended)
+
+    async def expire(self, before: float, why: str) -> int:
+        """Those that have waited since before then have failed; how many."""
+        old = [job for job in self._open.values() if job.state == "pending" and job.created_at < before]
+        await self._fail(old, why)
+        return len(old)
+
+    async def forget(self, seqs: Sequence[int]) -> int:
+        """Delete ended ones with what they printed; how many."""
+        gone = await self._writer.write(functools.partial(store.forget, seqs=seqs))
+        self.output.forget(seqs)
+        return gone
+
+    async def vacuum(self, pages: int) -> None:
+        """Give free pages of the file back to the disk."""
+        await self._writer.write(lambda conn: conn.execute(f"PRAGMA incremental_vacuum({pages})").fetchall())
+
+    async def _fail(self, jobs: Iterable[Open], why: str) -> None:
+        async with trio.open_nursery() as nursery:  # one commit for all of them
+            for job in list(jobs):
+                nursery.start_soon(self.finish, job, Result(exit_code=FAILED, error=why))
+
+    # -- what is in memory
+
+    def _keep(self, job: Open) -> None:
+        self._open[job.id] = job
+        where = self._pending if job.state == "pending" else self._running
+        where.setdefault(job.of, {})[job.id] = job
+        if job.is_unread:
+            self._unread.setdefault(job.of, {})[job.id] = job
+
+    def _drop(self, job: Open) -> None:
+        self._open.pop(job.id, None)
+        for where in (self._pending, self._running, self._unread):
+            _take_out(where, job)
+        if job.of not in self._pending and job.of not in self._running:
+            self._sessions.pop(job.of, None)
+
+    def _note_read(self, job: Open) -> None:
+        if not job.is_unread:
+            _take_out(self._unread, job)
+
+    def _move(self, job: Open, session: str) -> None:
+        self._drop(job)
+        job.state, job.session = "running", session
+        self._sessions[job.of] = session
+        self._keep(job)
+
+    def _put_back(self, job: Open) -> None:
+        if job.id not in self._open:
+            return
+        self._drop(job)
+        job.state, job.session, job.delivery = "pending", None, Delivery()
+        self._open[job.id] = job
+        self._pending[job.of] = {job.id: job, **self._pending.get(job.of, {})}
+
+
+def _take_out(where: dict[Of, dict[str, Open]], job: Open) -> None:
+    jobs = where.get(job.of)
+    if jobs is not None:
+        jobs.pop(job.id, None)
+        if not jobs:
+            del where[job.of]

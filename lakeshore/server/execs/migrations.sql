@@ -1,0 +1,2 @@
+-- The steps from each released schema of the commands to the next one, under `-- to: <version>` headings. The rules are in
+-- plane/migrations.py.

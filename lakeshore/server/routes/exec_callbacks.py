@@ -1,0 +1,140 @@
+"""What daemons tell of commands that they run: output while it comes, and how it ended.
+
+An id in a URL is no credential: who calls speaks for the worker that has the command, as at every other daemon route.
+Reference: nymph/protocol, "exec"; S-324, S-461…S-464, S-755, S-783.
+"""
+
+from __future__ import annotations
+
+import base64
+import errno
+import time
+from dataclasses import dataclass
+from typing import Any, Final
+
+import trio
+
+from ...plane.contract import PlaneError, PlaneFull
+from ...plane.logs import STREAMS
+from ...wire.messages import INLINE_THRESHOLD_BYTES, MSGPACK
+from ..app import App
+from ..auth import Caller
+from ..execs.asked import PayloadNamed
+from ..execs.job import ExecRow, Open, Result, state_of
+from ..execs.output import CAPTURED_BYTES
+from ..http import HttpError, Request, Response
+from ..render import answer
+from ..structure import bad_field, read_map, structure
+from .daemon import check_binding
+from .queries import number
+
+CHUNK_BYTES: Final = 4 * 1024 * 1024
+_LAST_OFFSET: Final = 2**51
+_LONGEST_ERROR: Final = 2000
+_MOST_CODE: Final = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Ended:
+    exit_code: int
+    stdout: bytes = b""
+    stderr: bytes = b""
+    duration_ms: float | None = None
+    error: str | None = None
+    result_inline: bytes | None = None
+    result_ref: PayloadNamed | None = None
+
+
+async def result(app: App, request: Request, caller: Caller) -> Response:
+    """POST /v1/daemon/exec/:id/result {exit_code, stdout, stderr, duration_ms, error?, result_inline?, result_ref?}
+
+    JSON (bytes in base64) or msgpack. {ok, status}; `ignored: true` when it had ended before: that stays.
+    """
+    return await _result(app, request, caller, None)
+
+
+async def result_of(app: App, request: Request, caller: Caller) -> Response:
+    """POST /v1/namespaces/:ns/workers/:worker/exec/:id/result: the same, under the worker's name."""
+    return await _result(app, request, caller, request.params["worker"])
+
+
+async def _result(app: App, request: Request, caller: Caller, worker: str | None) -> Response:
+    id_, job, row = _find(app, request, caller, worker)
+    body, encoding = await read_map(request)
+    for name in ("stdout", "stderr", "result_inline"):
+        if type(body.get(name)) is list:  # how a peer that knows no byte strings writes them
+            octets = _octets(body[name], name)
+            body[name] = octets if encoding == MSGPACK else base64.b64encode(octets).decode()
+    told = structure(body, _Ended, encoding)
+    ended = await _checked(app, caller, told)
+    if job is not None and await app.execs.finish(job, ended):
+        return answer(request, {"ok": True, "status": state_of(ended.exit_code)})
+    row = row or app.execs.show(caller.ns, id_)
+    assert row is not None, "what has just ended is kept for days"
+    is_same = row.exit_code == ended.exit_code
+    return answer(request, {"ok": True, "status": row.state, "ignored": True, "duplicate": is_same})
+
+
+async def _checked(app: App, caller: Caller, told: _Ended) -> Result:
+    if not -2 <= told.exit_code <= _MOST_CODE:
+        raise bad_field("exit_code", "must be the exit code, -1 (not run, or cancelled) or -2 (timed out)")
+    if told.result_inline is not None and told.result_ref is not None:
+        raise bad_field("result_ref", "result_inline and result_ref exclude each other")
+    if told.result_inline is not None and len(told.result_inline) > INLINE_THRESHOLD_BYTES:
+        raise bad_field("result_inline", "is over 256 KiB", hint="upload it and send result_ref", status=413)
+    ref = told.result_ref
+    kept = None if ref is None else await app.blobs.check(caller.ns, ref.key, ref.size, ref.sha256, "result_ref")
+    cut = [name for name in STREAMS if len(getattr(told, name)) > CAPTURED_BYTES]
+    error = told.error if told.error or not cut else "; ".join(f"{name} truncated" for name in cut)
+    return Result(
+        exit_code=told.exit_code,
+        stdout=told.stdout[:CAPTURED_BYTES],
+        stderr=told.stderr[:CAPTURED_BYTES],
+        duration_ms=None if told.duration_ms is None else max(0, round(told.duration_ms)),
+        error=None if not error else error[:_LONGEST_ERROR],
+        result_inline=told.result_inline,
+        result_ref=kept,
+    )
+
+
+async def chunk(app: App, request: Request, caller: Caller) -> Response:
+    """POST /v1/daemon/exec/:id/chunk?offset&stream: raw bytes of a stream (stdout), from `offset` of it on.
+
+    Without `offset` they follow on what came. What is stored of them already is skipped; an offset beyond the end says
+    that bytes between were given up. {ok, offset}: where the stream ends now. 409 once the command has ended.
+    """
+    id_, job, _row = _find(app, request, caller, None)
+    stream = request.query.get("stream", "stdout")
+    if stream not in STREAMS:
+        raise bad_field("stream", f"must be {' or '.join(STREAMS)}")
+    offset = number(request.query, "offset", -1, 0, _LAST_OFFSET)
+    data = await request.body(CHUNK_BYTES)
+    if job is None or app.execs.get(caller.ns, id_) is None:
+        raise HttpError(409, f"exec {id_} has ended", hint="it prints no more: what comes now is not kept")
+    app.dispatcher.reserve.check(trio.current_time())
+    try:
+        end = app.execs.output.append(job.seq, stream, None if offset < 0 else offset, data, time.time())
+    except OSError as error:
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        message = f"what exec {id_} printed could not be kept: {error.strerror}"
+        raise (PlaneFull if full else PlaneError)(message) from error
+    return answer(request, {"ok": True, "offset": end})
+
+
+def _find(app: App, request: Request, caller: Caller, worker: str | None) -> tuple[str, Open | None, ExecRow | None]:
+    """Its id, and it, while it is open; else its row."""
+    id_ = request.params["id"]
+    job = app.execs.get(caller.ns, id_)
+    row = None if job is not None else app.execs.show(caller.ns, id_)
+    owner = job.worker if job is not None else None if row is None else row.worker
+    if owner is None or worker not in (None, owner):
+        raise HttpError(404, f"no exec {id_!r:.80} in namespace {caller.ns!r}", field="exec_id")
+    check_binding(caller, owner)
+    return id_, job, row
+
+
+def _octets(values: list[Any], name: str) -> bytes:
+    try:
+        return bytes(values)
+    except (TypeError, ValueError):
+        raise bad_field(name, "must be bytes") from None
