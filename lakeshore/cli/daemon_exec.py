@@ -39,7 +39,7 @@ def exec_(
     token: str | None,
 ) -> int:
     """Run a command on a daemon (bash -c). Options come first; what follows <daemon> is the command's."""
-    asked = asked_of(words, pairs=pairs, timeout=timeout, workdir=workdir, stdin=stdin)
+    asked = asked_of(words, pairs=pairs, timeout=timeout, workdir=workdir, stdin=stdin, as_json=as_json)
     with connect(ctx, url, namespace, token) as server:
         execs = Execs(server)
         started = execs.start(find(Workers(server), daemon, literal=literal).id, asked)

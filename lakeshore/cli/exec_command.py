@@ -41,7 +41,7 @@ def exec_(
     """Run a command on a daemon that you pick. Options come first; the rest is the command."""
     if queue is not None and daemon is not None:
         raise click.UsageError("--queue and --on exclude each other")
-    asked = asked_of(words, pairs=pairs, timeout=timeout, workdir=workdir, stdin=stdin)
+    asked = asked_of(words, pairs=pairs, timeout=timeout, workdir=workdir, stdin=stdin, as_json=as_json)
     with connect(ctx, url, namespace, token) as server:
         execs = Execs(server)
         if queue is not None:

@@ -1,38 +1,40 @@
 """From a command that was started on a daemon to the exit status of ours: its output as it comes, then how it ended.
 
-Rules: what it writes on stdout goes to our stdout while it runs, as bytes; after a lost connection it goes on at the
-byte where it was. stderr comes with the end. The exit status is the command's own; -1 (it did not start, or was
-cancelled) and -2 (its time was over) are what a shell makes of them, 255 and 254. Ctrl-C leaves the command running and
-says how to follow and how to cancel it; a reader of ours that has seen enough (`| head`) cancels it.
+Rules: what it writes on stdout and stderr goes to ours while it runs, as bytes; after a lost connection it goes on at
+the byte where it was. With `--json` nothing is printed before the record, which holds 1 MiB of each. The exit status is
+the command's own; -1 (it did not start, or was cancelled) and -2 (its time was over) are what a shell makes of them,
+255 and 254. Ctrl-C leaves the command running and says how to follow and how to cancel it; a reader of ours that has
+seen enough (`| head`) cancels it.
 Reference: cli/examples/daemons-and-exec.md, "Exec and run"; nymph/protocol.md.
 """
 
 from __future__ import annotations
 
+import base64
 import random
 import shlex
 import sys
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import click
 
-from lakeshore.client.execs import ENDS, LONGEST_WAIT_S, Asked, Execs, output_of
+from lakeshore.client.errors import ApiError
+from lakeshore.client.execs import ENDS, LONGEST_WAIT_S, Asked, Execs
 from lakeshore.net.backoff import full_jitter
-from lakeshore.net.errors import NetError, ProtocolViolation, Timeout
+from lakeshore.net.errors import NetError, ProtocolViolation
 
 from .exits import ExitCode
 from .failures import Failure
 from .numbers import Seconds
-from .output import plain, print_json, say
+from .output import print_json, say
 from .pairs import pairs_of
 from .started import started_as
 
 F = TypeVar("F", bound=Callable[..., Any])
 Row = dict[str, Any]
-SILENT_S = 30.0
-"""A stream without a byte for so long is asked for anew: the line may be dead."""
 PASS_THROUGH = {"allow_interspersed_args": False}
 """Our options come first; from the first word on everything is the command's."""
 TRUNCATED = ("stdout truncated", "stderr truncated")
@@ -74,7 +76,13 @@ wait_option = click.option(
 
 
 def asked_of(
-    words: Iterable[str], *, pairs: Iterable[str], timeout: float | None, workdir: str | None, stdin: str | None
+    words: Iterable[str],
+    *,
+    pairs: Iterable[str],
+    timeout: float | None,
+    workdir: str | None,
+    stdin: str | None,
+    as_json: bool,
 ) -> Asked:
     """What is sent: one word is a command line as it is; several are quoted, so that each stays one word."""
     line = list(words)
@@ -88,6 +96,7 @@ def asked_of(
         workdir=workdir,
         stdin=None if stdin is None else bytes_of(stdin),
         timeout_s=timeout,
+        log=not as_json,
     )
 
 
@@ -112,7 +121,8 @@ def follow(execs: Execs, exec_id: str, *, wait: float, as_json: bool, flags: Ite
         _ways_on(exec_id, flags)
         return ExitCode.INTERRUPTED
     except BrokenPipeError:
-        execs.cancel(exec_id)
+        with suppress(ApiError):  # it has ended by itself
+            execs.cancel(exec_id)
         raise
     if row is None:
         say(f"error: it has not ended within {wait:g} s, and goes on")
@@ -132,7 +142,9 @@ class _Told:
 
     def __init__(self, execs: Execs, exec_id: str, *, as_json: bool) -> None:
         self._execs, self._id, self._as_json = execs, exec_id, as_json
-        self._offset = 0
+        self._position = 0
+        self._whole = as_json
+        """Whether there is no more output to come."""
 
     def until(self, deadline: float) -> Row | None:
         """Print what comes until it ends; its record, or None when `deadline` passes first."""
@@ -140,14 +152,9 @@ class _Told:
         away = False
         while (left := deadline - time.monotonic()) > 0:
             try:
-                if not self._as_json:
-                    self._stream(min(SILENT_S, left), deadline)
-                left = max(deadline - time.monotonic(), 0.0)
-                row = self._execs.show(self._id, wait_s=min(LONGEST_WAIT_S, left))
-            except (ProtocolViolation, BrokenPipeError):
+                row = self._next(min(LONGEST_WAIT_S, left))
+            except ProtocolViolation:
                 raise
-            except Timeout:
-                continue
             except NetError as error:
                 if not away:
                     say(f"the server is away, asking again: {error}")
@@ -158,42 +165,35 @@ class _Told:
                 return row
         return None
 
-    def _stream(self, silent_s: float, deadline: float) -> None:
-        with self._execs.printed(self._id, offset=self._offset, timeout=silent_s) as pieces:
-            for piece in pieces:
-                self._offset += len(piece)
-                _write(piece)
-                if time.monotonic() >= deadline:
-                    return
+    def _next(self, wait_s: float) -> Row:
+        if not self._whole:
+            answer = self._execs.log(self._id, offset=self._position, wait_s=wait_s)
+            for part in answer["parts"]:
+                self._print(part)
+            self._position = int(answer["offset"])
+            self._whole = bool(answer["end"])
+            if not self._whole:
+                return {}
+        return self._execs.show(self._id, wait_s=wait_s)
+
+    def _print(self, part: Row) -> None:
+        missing = int(part["position"]) - self._position
+        if missing > 0:
+            say(f"note: {missing:,} bytes are not kept")
+        data = base64.b64decode(part["bytes"])
+        self._position = int(part["position"]) + len(data)
+        stream: Any = sys.stderr if part["stream"] == "stderr" else sys.stdout
+        stream.flush()
+        stream.buffer.write(data)  # as it is: who asks for a command's output wants it so
+        stream.buffer.flush()
 
     def ended(self, row: Row) -> int:
-        """Print what has not been printed yet, and the reason where there is one; the exit status."""
+        """Say how it ended, where that is not all in the output; the exit status."""
+        error = row.get("error")
         if self._as_json:
             print_json(row)
-        else:
-            _write(output_of(row, "stdout")[self._offset :])
-            sys.stdout.flush()
-            _raw(sys.stderr, output_of(row, "stderr"))
-            self._say_why(row)
+        elif error:
+            is_note = all(one in TRUNCATED for one in str(error).split("; "))
+            say(f"{'note' if is_note else 'error'}: {error}")
         code = row.get("exit_code")
         return (code if isinstance(code, int) else -1) & 0xFF
-
-    def _say_why(self, row: Row) -> None:
-        whole = self._offset > len(output_of(row, "stdout"))
-        reasons = str(row.get("error") or "").split("; ")
-        reasons = [one for one in reasons if one and not (whole and one == TRUNCATED[0])]
-        if reasons:
-            what = "note" if all(one in TRUNCATED for one in reasons) else "error"
-            say(f"{what}: {plain('; '.join(reasons))}")
-
-
-def _write(data: bytes) -> None:
-    _raw(sys.stdout, data)
-
-
-def _raw(stream: Any, data: bytes) -> None:
-    """Bytes of others, as they are: who asks for a command's output wants it so."""
-    if data:
-        stream.flush()
-        stream.buffer.write(data)
-        stream.buffer.flush()

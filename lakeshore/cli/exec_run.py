@@ -55,7 +55,13 @@ def run(
     body = bytes_of(script)
     if not script.endswith(".py"):
         say(f"note: {script} does not end in .py; it is run by {python} all the same")
-    asked = Asked(command=shlex.join((python, "-", *words)), env=pairs_of(pairs), stdin=body, timeout_s=timeout)
+    asked = Asked(
+        command=shlex.join((python, "-", *words)),
+        env=pairs_of(pairs),
+        stdin=body,
+        timeout_s=timeout,
+        log=not as_json,
+    )
     with connect(ctx, url, namespace, token) as server:
         execs = Execs(server)
         if queue is not None:

@@ -7,6 +7,7 @@ Reference: cli/examples/secrets-modes-tunnels-config-nymph.md, "nymph".
 
 from __future__ import annotations
 
+import hashlib
 import os
 from datetime import UTC, datetime
 from typing import Any
@@ -31,7 +32,7 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON."
 @click.command()
 @click.argument("file", metavar="<file>", type=click.Path(dir_okay=False))
 @click.option("--target", default=ANY, show_default=True, metavar="<triple>", help="What it runs on.")
-@click.option("--name", "label", metavar="<label>", help="What it is listed as (default: the file's name).")
+@click.option("--name", "label", metavar="<label>", help="What it is listed as (default: nymph).")
 @click.option("--admin-token", metavar="<token>", help="Better in LAKESHORE_ADMIN_TOKEN.")
 @click.option(
     "--update", "daemons", multiple=True, metavar="<daemon>", type=Named("daemons"), help="Let it install this."
@@ -57,18 +58,19 @@ def push(
     except OSError as error:
         raise Failure(f"cannot read {file}: {error.strerror}", code=ExitCode.USAGE) from error
     with opened, connect_admin(ctx, url, namespace, token=admin_token) as server:
-        size = os.fstat(opened.fileno()).st_size
-        row = Releases(server).upload(opened, target=target, label=label or os.path.basename(file))
-        full = server.url + str(row.get("url"))
+        size, sha256 = os.fstat(opened.fileno()).st_size, hashlib.file_digest(opened, "sha256").hexdigest()
+        opened.seek(0)
+        row = Releases(server).upload(opened, size=size, sha256=sha256, target=target, label=label)
+        full = str(row.get("full_url") or server.url + str(row.get("url")))
         workers = Workers(server)
         for one in [find(workers, name) for name in daemons]:
-            workers.update(one.id, url=full, sha256=str(row.get("sha256")))
-            say(f"queued for {one.label}: {row.get('sha256')}")
+            workers.update(one.id, url=full, sha256=sha256)
+            say(f"queued for {one.label}: {sha256[:SHOWN]}…")
     if as_json:
         print_json({**row, "full_url": full})
         return
     click.echo(
-        f"✓ uploaded {plain(row.get('label') or label or os.path.basename(file))} ({_megabytes(size)})\n"
+        f"✓ uploaded {plain(row.get('label'))} ({_megabytes(size)})\n"
         f"  sha256: {plain(row.get('sha256'))}\n"
         f"  label:  {plain(row.get('label'))}\n"
         f"  target: {plain(row.get('target'))}\n"
@@ -92,15 +94,16 @@ def list_(ctx: click.Context, as_json: bool, url: str | None) -> None:
         say("no releases; `lakeshore nymph push <file>` uploads one")
         return
     now = datetime.now(UTC)
-    columns = ("sha256", "label", "target", "size", "created")
+    columns = ("sha256", "label", "version", "target", "size", "created")
     print_table(columns, [_cells(row, now) for row in rows], right=("size", "created"), flexible="label")
 
 
 def _cells(row: dict[str, Any], now: datetime) -> tuple[str, ...]:
-    size = row.get("size")
+    size = row.get("bytes")
     return (
         str(row.get("sha256")),
         str(row.get("label") or "—"),
+        str(row.get("version") or "—"),
         str(row.get("target") or ANY),
         _megabytes(size) if isinstance(size, int) else "—",
         age(row.get("createdAt"), now),

@@ -21,7 +21,7 @@ from urllib.parse import quote, urlencode
 
 from lakeshore.net.backoff import full_jitter
 from lakeshore.net.bearer import bearer
-from lakeshore.net.blocking import BlockingConnection, StreamingResponse
+from lakeshore.net.blocking import BlockingConnection
 from lakeshore.net.body import Body
 from lakeshore.net.errors import NetError, ProtocolViolation
 from lakeshore.net.target import parse_target
@@ -30,7 +30,6 @@ from .errors import ApiError, NotLakeshore
 
 INSIST_S = 20.0
 """How long a verb whose answer was lost is sent again: a server that restarts is back by then."""
-MAX_REFUSAL = 1024 * 1024
 _NAMESPACES = "/v1/admin/namespaces"
 Query = Iterable[tuple[str, str | int | None]]
 
@@ -218,9 +217,10 @@ class ApiClient:
         *,
         body: Mapping[str, Any] | None = None,
         data: Body = None,
+        size: int | None = None,
         timeout: float | None = None,
     ) -> Any:
-        """Send one request, with `body` as JSON or with `data` as it is; the JSON of a 2xx answer.
+        """Send one request, with `body` as JSON or with `data` (of `size` bytes) as it is; the JSON of a 2xx answer.
 
         ApiError for any other, NetError when there is none.
         """
@@ -235,20 +235,11 @@ class ApiClient:
             _with(path, query),
             headers=headers,
             body=data,
+            content_length=size,
             timeout=self._timeout if timeout is None else timeout,
             retry_stale=method == "GET",
         )
         return self._read(answer.status, answer.body)
-
-    def stream(self, path: str, query: Query = (), *, timeout: float) -> StreamingResponse:
-        """GET an answer whose bytes come as they arise; `timeout` is seconds without one.
-
-        The connection is in use until it has been read or closed. Raises as `call` does.
-        """
-        answer = self._connection.stream("GET", _with(path, query), headers=self._headers, timeout=timeout)
-        if answer.status >= 300:
-            self._read(answer.status, answer.read(max_body=MAX_REFUSAL))
-        return answer
 
     def _read(self, status: int, body: bytes) -> Any:
         value: Any = None

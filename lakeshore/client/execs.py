@@ -11,8 +11,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from lakeshore.net.blocking import StreamingResponse
-
 from .api import ApiClient
 
 Row = dict[str, Any]
@@ -23,17 +21,20 @@ LONGEST_WAIT_S: Final = 25.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """A command line for `bash -c`, and what it runs with. `timeout_s` None: no limit."""
+    """A command line for `bash -c`, and what it runs with. `timeout_s` None: no limit. `log`: its output is sent while
+    it runs.
+    """
 
     command: str
     env: Mapping[str, str]
     workdir: str | None = None
     stdin: bytes | None = None
     timeout_s: float | None = None
+    log: bool = True
 
     def body(self) -> Row:
         """As it is sent."""
-        body: Row = {"command": self.command, "env": dict(self.env)}
+        body: Row = {"command": self.command, "env": dict(self.env), "log": self.log}
         if self.workdir is not None:
             body["workdir"] = self.workdir
         if self.stdin is not None:
@@ -66,16 +67,12 @@ class Execs:
         return self._api.map("GET", self._api.ours("exec", exec_id), [("wait_s", f"{wait_s:g}")])
 
     def cancel(self, exec_id: str) -> Row:
-        """Stop it; nothing happens to one that has ended."""
+        """Stop it. ApiError 409 for one that has ended."""
         return self._api.insist(lambda: self._api.map("POST", self._api.ours("exec", exec_id, "cancel"), body={}), [])
 
-    def printed(self, exec_id: str, *, offset: int, timeout: float) -> StreamingResponse:
-        """What it writes on stdout, from the byte `offset` on, until it ends. `timeout` is seconds without a byte."""
-        path = self._api.ours("exec", exec_id, "log", "stream")
-        return self._api.stream(path, [("offset", offset)], timeout=timeout)
-
-
-def output_of(row: Mapping[str, Any], stream: str) -> bytes:
-    """What a record holds of `stdout` or `stderr`."""
-    said = row.get(f"{stream}_b64")
-    return base64.b64decode(said) if isinstance(said, str) else b""
+    def log(self, exec_id: str, *, offset: int, wait_s: float) -> Row:
+        """What it has written, from the position `offset` on: `{status, end, offset, parts: [{stream, offset, position,
+        at, bytes}]}`; bytes are base64. Waits up to `wait_s` until there is something. After `end` nothing comes.
+        """
+        query = [("offset", str(offset)), ("wait_s", f"{wait_s:g}")]
+        return self._api.map("GET", self._api.ours("exec", exec_id, "log"), query)

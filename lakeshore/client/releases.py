@@ -20,10 +20,12 @@ class Releases:
     def __init__(self, api: ApiClient) -> None:
         self._api = api
 
-    def upload(self, file: BinaryIO, *, target: str, label: str | None) -> Row:
-        """Store a file: `{url, sha256, label, target, size}`; `url` is a path. The same file again is the same row."""
-        query = [("target", target), ("label", label)]
-        answer: Row = self._api.call("POST", ROUTE, query, data=file, timeout=STALLED_S)
+    def upload(self, file: BinaryIO, *, size: int, sha256: str, target: str, label: str | None) -> Row:
+        """Store a file of that size: `{url, full_url, sha256, label, target, version, bytes}`; `url` is a path, and
+        `full_url` is None where the server does not know its own address. The same file again is the same row.
+        """
+        query = [("sha256", sha256), ("target", target), ("label", label)]
+        answer: Row = self._api.call("POST", ROUTE, query, data=file, size=size, timeout=STALLED_S)
         return answer
 
     def all(self) -> list[Row]:

@@ -3,7 +3,8 @@
 A command is a child of the keeper, which notes it on the disk before it begins. Its end and what it printed lie in the
 keeper's directory until the result was taken, so a daemon that comes back tells of those that ended without it; those
 that still ran are ended and told as `daemon restarted`: nobody waited for them. What the result says is in
-`exec_result`; with `log` the output goes into a `sink` while the command runs, and the result has none.
+`exec_result`; with `log` the output goes into a `sink` while the command runs, and the result has none: both streams
+into one, as they come, or each into its own where `log` has a `stderr_url` (an addition).
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ from .workdir import WorkdirError
 
 KIND: Final = "exec"
 KILL_AFTER_S: Final = 5.0
+STDERR_URL: Final = "stderr_url"
 INLINE_MAX: Final = 256 << 10
 RESULT: Final = "result"
 RESULT_FILE: Final = "LAKESHORE_RESULT_FILE"
@@ -164,7 +166,7 @@ class Execs:
             os.unlink(order.stdin)
         if running.stopped is not None:  # while it was spawned
             await self._keeper.stop(job.id, why=running.stopped)
-        ended = await (self._streamed(job, body["log"]) if order.merge else self._keeper.wait(job.id))
+        ended = await (self._streamed(job, body["log"]) if job.claim["streamed"] else self._keeper.wait(job.id))
         return await self._told(exec_id, job, ended, running.stopped, running.lasted_ms())
 
     async def _order(self, exec_id: str, body: Mapping[str, Any]) -> Order:
@@ -193,7 +195,7 @@ class Execs:
             env=env | pairs(body.get("env"), "env"),
             cwd=str(body.get("workdir") or self._cwd),
             stdin=None if reads is None else str(reads),
-            merge=streamed,
+            merge=streamed and not body["log"].get(STDERR_URL),
             claim={"kind": KIND, "exec_id": exec_id, "streamed": streamed},
             timeout_s=seconds(body.get("timeout_s"), "timeout_s"),
             grace_s=KILL_AFTER_S,
@@ -214,9 +216,12 @@ class Execs:
 
     async def _streamed(self, job: Kept, log: Mapping[str, Any]) -> Exit:
         over = trio.Event()
-        sink = Sink(self._posts, log, os.path.join(job.directory, STDOUT))
+        sinks = [Sink(self._posts, log, os.path.join(job.directory, STDOUT))]
+        if log.get(STDERR_URL):
+            sinks.append(Sink(self._posts, log, os.path.join(job.directory, STDERR), url=str(log[STDERR_URL])))
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(sink.follow, over)
+            for sink in sinks:
+                nursery.start_soon(sink.follow, over)
             try:
                 return await self._keeper.wait(job.id)
             finally:

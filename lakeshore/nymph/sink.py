@@ -38,11 +38,14 @@ class Posts(Protocol):
 
 
 class Sink:
-    """One command's. `log` is {stdout_url, flush_ms, flush_bytes}; `file` is what it prints into."""
+    """One stream of a command. `log` is {stdout_url, flush_ms, flush_bytes}; `file` is what it prints into; `url` is
+    where that goes when it is not stdout.
+    """
 
-    def __init__(self, posts: Posts, log: Mapping[str, Any], file: str) -> None:
-        url = urlsplit(str(log.get("stdout_url") or ""))
-        self._path = f"{url.path}?{url.query}" if url.query else url.path  # of our server: it gets our credential
+    def __init__(self, posts: Posts, log: Mapping[str, Any], file: str, *, url: str | None = None) -> None:
+        place = urlsplit(str(log.get("stdout_url") or "") if url is None else url)
+        # of our server: it gets our credential
+        self._path = f"{place.path}?{place.query}" if place.query else place.path
         self._posts, self._file = posts, file
         self._flush_s = _number(log.get("flush_ms"), FLUSH_MS) / 1000
         self._flush_bytes = min(int(_number(log.get("flush_bytes"), FLUSH_BYTES)), MOST_FLUSH_BYTES)
