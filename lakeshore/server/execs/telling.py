@@ -15,8 +15,10 @@ def command_body(app: App, raw: dict[str, Any]) -> dict[str, Any]:
     """The body of an `exec` command (S-431, S-432)."""
     body = dict(raw)
     if body.pop("log", False):
+        chunk = f"/v1/daemon/exec/{raw['exec_id']}/chunk"
         body["log"] = {
-            "stdout_url": f"/v1/daemon/exec/{raw['exec_id']}/chunk",
+            "stdout_url": chunk,
+            "stderr_url": f"{chunk}?stream=stderr",  # who does not know it sends both as stdout
             "flush_ms": FLUSH_MS,
             "flush_bytes": FLUSH_BYTES,
         }
