@@ -2,7 +2,7 @@
 
 A log is of one claim. Its two streams are numbered in bytes from 0, each by itself; `position` counts both together,
 and is where a reader goes on. A file is a run of records `stream u8 · length u32 · offset u64 · position u64 ·
-time f64 · crc32 u32 · bytes`; a new one begins after `FILE_BYTES`. The first file of a log and its last ones (`last_files`)
+time f64 · crc32 u32 · bytes`; a new one begins after `FILE_BYTES`. The first file of a log and the last `last_files`
 stay, those between go: what is missing shows in the positions. What is sent twice is stored once, by its offset.
 
 Not synced: a log survives the death of the server's process, not a power cut. A disk without room loses what is

@@ -219,13 +219,14 @@ async def log(app: App, request: Request, caller: Caller) -> Response:
 async def log_stream(app: App, request: Request, caller: Caller) -> StreamResponse:
     """GET /v1/namespaces/:ns/exec/:id/log/stream?offset&stream: raw bytes as they come, until it has ended.
 
-    `offset` counts the bytes of the stream asked for, or of both together. `X-LS-Offset` says where the first byte
-    is: further on than was asked for where the bytes between are not kept. Where some are missing later, it ends before
-    them: ask again from there, as after a line that broke.
+    `stream` is stdout (the default), stderr, or all: both, in the order in which they came. `offset` counts its bytes.
+    `X-LS-Offset` says where the first byte is: further on than was asked for where the bytes between are not kept.
+    Where some are missing later, it ends before them: ask again from there, as after a line that broke.
     """
     query = request.query
     offset = number(query, "offset", 0, 0, _BIG)
-    reader = _Reader(app, caller.ns, request.params["id"], _stream(query), offset)
+    stream = None if query.get("stream") == "all" else _stream(query) or "stdout"
+    reader = _Reader(app, caller.ns, request.params["id"], stream, offset)
     await reader.begin(_row(app, caller.ns, request))
     may = functools.partial(app.gate.caller, request, caller.ns)
     return StreamResponse(headers=(*_RAW, ("x-ls-offset", str(reader.offset))), chunks=reader.pieces(may))
