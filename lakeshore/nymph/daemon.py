@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import trio
 
@@ -46,12 +46,15 @@ from .performing.jobs import Jobs
 from .performing.line import Line, Parts
 from .places import daemon_directory, working_directory
 from .recording import Recorder
+from .relay import Relay
 from .runners.registry import Runners
 from .settings import Settings
 from .setups import Setups
 from .shell import Shell
 from .transport import Transport
 
+FAREWELL_S: Final = 3.0
+"""For clearing away what was released last."""
 log = logging.getLogger("nymph")
 
 
@@ -195,6 +198,7 @@ class Daemon:
             runners=Runners(keeper, self._root, self._environ, default=default),
             execs=Execs(keeper, self._transport, self._directory / "execs", self._environ),
             setups=Setups(keeper, self._root, self._environ),
+            relay=Relay(self._transport, keeper, self._root),
         )
 
     # ---- life
@@ -203,6 +207,7 @@ class Daemon:
         settings = self._settings()
         recorder = None if write is None else Recorder(settings, write)
         shell = Shell(Core(settings) if recorder is None else recorder.core, recorder)
+        jobs = Jobs(shell.tell, self._nursery, self._line, may_begin=shell.may_begin)
         contact = Contact(
             shell.tell,
             self._nursery,
@@ -212,8 +217,8 @@ class Daemon:
             worker_id=settings.worker_id,
             identity=self._identity,
             named=self._local.write,
+            vouched=jobs.vouched,
         )
-        jobs = Jobs(shell.tell, self._nursery, self._line, may_begin=shell.may_begin)
         commands = Commands(shell.tell, self._nursery, self._line)
         shell.perform_with(
             {
@@ -226,6 +231,7 @@ class Daemon:
                 instructions.StartJob: jobs.start,
                 instructions.StopJob: jobs.stop,
                 instructions.ReleaseJob: jobs.release,
+                instructions.SendFrames: jobs.send_frames,
                 instructions.RunExec: commands.run_exec,
                 instructions.StopExec: commands.stop_exec,
                 instructions.ReleaseExec: commands.release_exec,
@@ -243,7 +249,11 @@ class Daemon:
         self._shell = shell
         self._nursery.start_soon(commands.tell_left, contact)
         try:
-            return await shell.run(events.Booted(adopted=adopted), then=jobs.adopt)
+            last = await shell.run(events.Booted(adopted=adopted), then=jobs.adopt)
+            with trio.move_on_after(FAREWELL_S):
+                await jobs.released()
+                await commands.released()
+            return last
         finally:
             self._transport.close()
 

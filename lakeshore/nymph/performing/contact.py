@@ -15,6 +15,7 @@ from typing import Any, Final
 import trio
 
 from ...net.backoff import full_jitter
+from ...wire.messages import LEASE_S
 from .. import answers, events, instructions
 from ..events import Event
 from ..identity import Identity, IdentityError
@@ -29,7 +30,9 @@ _ABOUT_US: Final = (401, 403)
 
 
 class Contact:
-    """`hello_body` gives what hello says but for session and adopted pairs."""
+    """`hello_body` gives what hello says but for session and adopted pairs; `named` hears what the server calls this
+    daemon, `vouched` of each answered poll its lease, and how long it took, in seconds.
+    """
 
     def __init__(
         self,
@@ -42,11 +45,12 @@ class Contact:
         worker_id: str,
         identity: Identity | None,
         named: Callable[[str], object],
+        vouched: Callable[[float, float], None],
     ) -> None:
         self._tell, self._nursery, self._transport = tell, nursery, transport
         self._hello_body, self._session, self._identity = hello_body, session, identity
         self._polls: dict[int, trio.CancelScope] = {}
-        self._named = named
+        self._named, self._vouched = named, vouched
         self._greeted = trio.Event()
         self.worker_id = worker_id
         """What the server calls this daemon, once it has said so."""
@@ -95,6 +99,7 @@ class Contact:
         with trio.CancelScope() as scope:
             self._polls[one.n] = scope
             event: Event
+            sent_at = trio.current_time()
             try:
                 answer = await self._transport.post("/v1/daemon/poll", one.body, timeout_s=one.patience_s, lane="poll")
                 event = events.PollAnswered(n=one.n, answer=answer, epoch=time.time())
@@ -106,8 +111,12 @@ class Contact:
                     status=error.status,
                     revoked=error.revoked,
                 )
-            if self._polls.pop(one.n, None) is not None:  # else it was given up while the answer was being read
-                self._tell(event)
+            if self._polls.pop(one.n, None) is None:
+                return  # it was given up while the answer was being read
+            self._tell(event)
+            if isinstance(event, events.PollAnswered):
+                lease_s = _positive(event.answer.get("lease_s")) or LEASE_S
+                self._vouched(lease_s, trio.current_time() - sent_at)
 
     async def _acks(self, one: instructions.SendAcks) -> None:
         try:
@@ -186,6 +195,10 @@ class Contact:
         except IdentityError as error:
             return events.RotationFailed(reason=str(error))
         return events.KeyRotated(key_id=identity.key_id)
+
+
+def _positive(said: object) -> float | None:
+    return float(said) if isinstance(said, int | float) and not isinstance(said, bool) and said > 0 else None
 
 
 def _chance() -> float:

@@ -19,18 +19,22 @@ import trio
 
 from lakeshore.wire.messages import Pair
 
-from .. import endings, events, follow, instructions
+from .. import endings, events, instructions
 from ..events import Event
 from ..keeping.client import KeeperError, KeeperLost, Kept
+from ..relay import Followed
 from ..runners.process import Outcome, Refused, Run, failed
 from ..runners.registry import Runners
+from ..transport import TransportError
 from .line import Line
 
 Map = Mapping[str, Any]
-LOOK_S: Final = 2.0
-"""Between two looks at what a body has printed."""
+KEEPERS_PART: Final = 0.95
+"""Of a lease: the core ends a body before that."""
+RELEASE_LOOK_S: Final = 0.01
 _REASONS: Final = {endings.GRACE_EXPIRED: "shutdown", endings.CANCELLED: "cancel"}
 """Why the core stops something -> as the keeper records it."""
+_NOT_OURS: Final = ("lost", "lease")
 log = logging.getLogger("nymph.jobs")
 
 
@@ -44,6 +48,8 @@ class _Job:
     stop: tuple[str, float] | None = None
     before: trio.CancelScope = field(default_factory=trio.CancelScope)
     """Around what comes before the spawn."""
+    relay: trio.CancelScope = field(default_factory=trio.CancelScope)
+    """Around what is told of it while it runs."""
 
 
 class Jobs:
@@ -60,6 +66,7 @@ class Jobs:
         self._tell, self._nursery, self._line = tell, nursery, line
         self._may_begin = may_begin
         self._jobs: dict[Pair, _Job] = {}
+        self._releasing = 0
 
     @property
     def _runners(self) -> Runners:
@@ -75,13 +82,25 @@ class Jobs:
             return
         job.stop = (_REASONS.get(one.why, one.why), one.grace_s)
         job.before.cancel()
+        if one.why in _NOT_OURS:
+            job.relay.cancel()
         if job.kept is not None:
             self._nursery.start_soon(self._stop, job)
 
     def release(self, one: instructions.ReleaseJob) -> None:
         job = self._jobs.pop((one.invocation_id, one.claim), None)
         if job is not None and job.kept is not None:
+            self._releasing += 1
             self._nursery.start_soon(self._release, job, one.keep)
+
+    def vouched(self, lease_s: float, took_s: float) -> None:
+        """A poll was answered: the keeper ends what runs by itself when no other one is, were this daemon to freeze."""
+        self._nursery.start_soon(self._vouch, lease_s, took_s)
+
+    def send_frames(self, one: instructions.SendFrames) -> None:
+        job = self._jobs.get((one.invocation_id, one.claim))
+        if job is not None and job.kept is not None:
+            self._nursery.start_soon(self._resend, job.kept, one.expected)
 
     # ---- adoption
 
@@ -118,27 +137,27 @@ class Jobs:
     async def _guarded(self, step: Callable[[_Job], Any], job: _Job) -> None:
         """Whatever goes wrong is the job's end."""
         try:
-            outcome = await step(job)
+            ending = await step(job)
         except KeeperLost as error:
-            outcome = Outcome(state="lost", error={"type": "WorkerLost", "message": str(error)})
+            ending = Outcome(state="lost", error={"type": "WorkerLost", "message": str(error)}).ending
         except Refused as refused:
-            outcome = refused.outcome
+            ending = refused.outcome.ending
         except Exception as error:
             log.exception("%s.%s", *job.pair)
-            outcome = failed("DaemonError", f"the daemon could not run it: {type(error).__name__}: {error}")
-        self._tell(events.JobEnded(invocation_id=job.pair[0], claim=job.pair[1], ending=outcome.ending))
+            ending = failed("DaemonError", f"the daemon could not run it: {type(error).__name__}: {error}").ending
+        self._tell(events.JobEnded(invocation_id=job.pair[0], claim=job.pair[1], ending=ending))
 
-    async def _live(self, job: _Job) -> Outcome:
+    async def _live(self, job: _Job) -> Map:
         with job.before:
             run = await self._prepared(job)
             runner = self._runners.of(run)
             if not self._may_begin(*job.pair):
                 self._tell(events.TimerFired())  # its lease is over: let the core see that first
-                return _unbegun()
+                return _unbegun().ending
             job.before.shield = True  # from here on it is stopped through the keeper
             job.kept = await runner.start(run)
         if job.kept is None:
-            return _unbegun()
+            return _unbegun().ending
         self._tell(events.JobStarted(invocation_id=job.pair[0], claim=job.pair[1], epoch=time.time()))
         if job.stop is not None:
             await self._stop(job)
@@ -148,25 +167,34 @@ class Jobs:
         await trio.lowlevel.checkpoint()
         return run_of(job.body, args=job.body.get("args_blob") or b"")
 
-    async def _follow(self, job: _Job) -> Outcome:
-        assert job.kept is not None, "it was spawned"
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._look, job)
-            outcome = await self._runners.of_job(job.kept).ended(job.kept)
-            nursery.cancel_scope.cancel()
-        self._printed(job)
-        return outcome
+    async def _follow(self, job: _Job) -> Map:
+        kept = job.kept
+        assert kept is not None, "it was spawned"
+        parts = self._line.parts
+        followed = Followed()
 
-    async def _look(self, job: _Job) -> None:
-        while True:
-            await trio.sleep(LOOK_S)
-            self._printed(job)
-
-    def _printed(self, job: _Job) -> None:
-        assert job.kept is not None, "it was spawned"
-        tail = follow.tail(Path(job.kept.directory) / "stdout")
-        if tail:
+        def printed(tail: bytes) -> None:
             self._tell(events.JobOutput(invocation_id=job.pair[0], claim=job.pair[1], tail=tail))
+
+        with job.relay:
+            followed = await parts.relay.follow(kept, printed)
+        outcome = await parts.runners.of_job(kept).ended(kept)
+        return followed.ending(outcome.ending)
+
+    async def _vouch(self, lease_s: float, took_s: float) -> None:
+        running = [job.kept.id for job in self._jobs.values() if job.kept is not None and job.kept.exit is None]
+        try:
+            await self._line.lease(lease_s)
+            if running:
+                await self._line.keeper.renew(max(0.0, lease_s * KEEPERS_PART - took_s), running)
+        except KeeperError as error:
+            log.debug("leases at the keeper: %s", error)
+
+    async def _resend(self, kept: Kept, expected: int) -> None:
+        try:
+            await self._line.parts.relay.resend(kept, expected)
+        except (TransportError, OSError) as error:
+            log.warning("%s: frames from %d on were not taken: %s", kept.id, expected, error)
 
     async def _stop(self, job: _Job) -> None:
         assert job.kept is not None and job.stop is not None, "asked after the spawn"
@@ -176,12 +204,19 @@ class Jobs:
         except KeeperError as error:
             log.warning("%s.%s is not stopped: %s", *job.pair, error)
 
+    async def released(self) -> None:
+        """Until what was released is cleared away."""
+        while self._releasing:
+            await trio.sleep(RELEASE_LOOK_S)
+
     async def _release(self, job: _Job, keep: bool) -> None:
         assert job.kept is not None, "it was spawned"
         try:
             await self._runners.of_job(job.kept).release(job.kept, keep=keep)
         except (KeeperError, OSError) as error:
             log.warning("%s.%s is not cleared away: %s", *job.pair, error)
+        finally:
+            self._releasing -= 1
 
 
 def run_of(body: Map, *, args: bytes | Path) -> Run:

@@ -15,6 +15,7 @@ import trio
 
 from ..execs import Execs
 from ..keeping.client import KeeperClient, KeeperError, open_keeper
+from ..relay import Relay
 from ..runners.registry import Runners
 from ..setups import Setups
 
@@ -30,6 +31,7 @@ class Parts:
     runners: Runners
     execs: Execs
     setups: Setups
+    relay: Relay
 
 
 log = logging.getLogger("nymph.keeper")
@@ -41,13 +43,21 @@ class Line:
     def __init__(self, directory: Path, nursery: trio.Nursery, make: Callable[[KeeperClient], Parts]) -> None:
         self._directory, self._nursery, self._make = str(directory), nursery, make
         self._leaving = False
+        self._orphan_s = ORPHAN_S
         self.keeper: KeeperClient
         self.parts: Parts
         """For the keeper that lives."""
 
     async def open(self) -> None:
         """Before anything else. KeeperTaken, KeeperError, OSError."""
-        self._take(await open_keeper(self._directory, self._nursery, orphan_s=ORPHAN_S))
+        self._take(await open_keeper(self._directory, self._nursery, orphan_s=self._orphan_s))
+
+    async def lease(self, lease_s: float) -> None:
+        """The server's lease: half of it at most may jobs go on without a daemon."""
+        orphan_s = min(ORPHAN_S, lease_s / 2)
+        if orphan_s != self._orphan_s:
+            self._orphan_s = orphan_s
+            await self.keeper.hello(orphan_s=orphan_s)
 
     async def watch(self) -> None:
         """Start another keeper whenever this one is gone."""
@@ -57,7 +67,7 @@ class Line:
                 return
             log.error("the keeper was killed: its jobs are lost")
             try:
-                self._take(await open_keeper(self._directory, self._nursery, orphan_s=ORPHAN_S))
+                self._take(await open_keeper(self._directory, self._nursery, orphan_s=self._orphan_s))
                 for job in self.keeper.found:
                     await self.keeper.wait(job.id)
                     await self.keeper.forget(job.id)
