@@ -13,11 +13,12 @@ Reference: nymph/protocol, "Commands"; S-022, S-425…S-438, S-781, S-799.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 from ..wire.values import value
 from .dispatcher import Dispatcher
+from .records.commits import Statement
 from .records.orders import OrderRow, OrderRows
 
 ORDER: Final = ("cancel", "setup", "exec", "ota_update", "reset_backoff", "rotate_key", "run", "hibernate")
@@ -78,10 +79,10 @@ class Orders:
         """Ask this service too, at each poll."""
         self._sources.append(source)
 
-    async def put(self, ns: str, worker: str, order: Order) -> None:
-        """Leave an order for a worker: on disk when it returns, and its parked poll is answered."""
+    async def put(self, ns: str, worker: str, order: Order, *more: Statement) -> None:
+        """Leave an order for a worker: on disk when it returns, with `more`, and its parked poll is answered."""
         row = OrderRow(ns=ns, worker=worker, id=order.id, kind=order.kind, body=order.body, at=self._clock())
-        await self._rows.add(row)
+        await self._rows.add(row, *more)
         self.rouse(ns, worker)
 
     def rouse(self, ns: str, worker: str) -> None:
@@ -91,6 +92,18 @@ class Orders:
     def of(self, ns: str, worker: str) -> Sequence[OrderRow]:
         """What waits, the oldest first; without what sources have."""
         return self._rows.of(ns, worker)
+
+    def delivered(self, ns: str, worker: str) -> Sequence[OrderRow]:
+        """The scripts that the worker has, and whose end it has not told."""
+        return self._rows.delivered(ns, worker)
+
+    def setting_up(self, ns: str, worker: str) -> bool:
+        """Whether scripts wait that the worker does not have yet."""
+        return any(row.kind == "setup" for row in self._rows.of(ns, worker))
+
+    async def ended(self, ns: str, worker: str, ids: Collection[str]) -> None:
+        """The worker told how these scripts ended."""
+        await self._drop([row for row in (*self.of(ns, worker), *self.delivered(ns, worker)) if row.id in ids])
 
     def waiting(self, ns: str, worker: str, capacity: int, *, draining: bool = False) -> bool:
         """Whether a poll with so many free slots gets anything."""
@@ -151,7 +164,18 @@ class Orders:
     async def _done(self, ns: str, worker: str, ids: set[str]) -> None:
         if not ids:
             return
-        await self._rows.drop([row for row in self._rows.of(ns, worker) if row.id in ids])
+        done = [row for row in self._rows.of(ns, worker) if row.id in ids]
+        if scripts := [row for row in done if row.kind == "setup"]:
+            await self._rows.deliver(scripts, self._clock())
+        await self._drop([row for row in done if row.kind != "setup"])
+        self._forget_sent(ns, worker, ids)
+
+    async def _drop(self, rows: Sequence[OrderRow]) -> None:
+        if rows:
+            await self._rows.drop(rows)
+            self._forget_sent(rows[0].ns, rows[0].worker, {row.id for row in rows})
+
+    def _forget_sent(self, ns: str, worker: str, ids: Collection[str]) -> None:
         sent = self._sent.get((ns, worker), {})
         for id_ in ids:
             sent.pop(id_, None)

@@ -48,9 +48,13 @@ Worker
                          args_blob | payload_ref {url, key, size, sha256}, prefix?, parent_invocation_id?,
                          root_invocation_id?}}
                       | {id, kind: "cancel", body: {invocation_id, claim}}     other kinds: skip and log
+                      | {id, kind: "setup", body: {script, sudo?, refresh_capabilities?, name?}}
+                      | {id, kind: "hibernate", body: {until_epoch_s}} | {id, kind: "reset_backoff", body: {}}
             AckAnswer = {invocation_id, claim, result: one of ACK_RESULTS, state?, expected?, error?}
             `status: 410` fences the session: it drains. 409 {"error": "superseded"} when `n` is not above the newest
-            seen. With `ended`, what had begun is lost by that end.
+            seen. With `ended`, what had begun is lost by that end. `reason` says why it must drain, where
+            that is not a newer session (a person removed the worker). Commands other than run and cancel come again,
+            with the same id, until a later poll has `seen` their answer.
             The worker reads acks, then lost, then cancel, then run (K-28)
     POST /v1/daemon/ack
         AckItem      -> {ok: true, result: "ok" | "duplicate" | "stale", state, ignored?: true}
@@ -65,6 +69,11 @@ Worker
     POST /v1/daemon/log-chunk
         LogChunk     -> {ok: true, position}     what the body of a running claim printed; 409 {"error": "stale"}
         raw bytes as application/octet-stream with the query invocation_id, claim, attempt?, stream?, offset -> the same
+
+    POST /v1/daemon/event
+        EventItem    -> {ok: true, duplicate?: true}     something that a daemon has to tell. How a script ended is
+            `type: "setup"`, with the `id` of its command, and its result as `payload`: {exit_code, duration_ms, ...}
+        EventBatch   -> {ok: true, events: [{ok, duplicate?}]}
 
 `claim` is the only fence: it comes with `run` and every report echoes it (K-5). A report without one is a foreign
 peer's and is matched by `worker_id`. The list that a poll carries in `held` is the truth: a claim of the session that
@@ -434,3 +443,26 @@ class ChunkRun:
     seq: int
     frames: Blob
     claim: int
+
+
+@value
+class EventItem:
+    """One line of a namespace's log. One that names itself with `id` is stored once for its worker and type.
+
+    `kind` is `invocation.progress`, `invocation.log` or `invocation.event`.
+    """
+
+    worker_id: str
+    kind: str = "invocation.event"
+    type: str | None = None
+    id: str | None = None
+    invocation_id: str | None = None
+    queue: str | None = None
+    payload: dict[str, Any] = field(default_factory=dict)
+
+
+@value
+class EventBatch:
+    """Several, stored together."""
+
+    events: tuple[EventItem, ...]

@@ -149,7 +149,7 @@ QUEUE: Final = Machine(
 
 # ---- worker
 
-_WORKER_STATES: Final = ("pending", "setting_up", "joining", "active", "draining", "gone")
+_WORKER_STATES: Final = ("pending", "setting_up", "joining", "active", "hibernating", "draining", "gone")
 _SWEEPER: Final = "the server's sweeper, after 10 minutes of silence (configurable)"
 
 WORKER: Final = Machine(
@@ -160,15 +160,21 @@ WORKER: Final = Machine(
     transitions={
         **_each(_WORKER_STATES, "hello", "joining"),
         **_each(_WORKER_STATES, "hello_with_setup", "setting_up"),  # setup commands remain
+        **_each(("joining", "active"), "setup", "setting_up"),  # a script is left for it
         ("setting_up", "setup_done"): "joining",
         ("setting_up", "poll"): "setting_up",
-        **_each(("joining", "active", "gone"), "poll", "active"),
+        **_each(("pending", "joining", "active", "hibernating", "gone"), "poll", "active"),
         ("draining", "poll"): "draining",
-        **_each(("setting_up", "joining", "active", "draining"), "drain", "draining"),
-        **_each(("setting_up", "joining", "active", "draining"), "goodbye", "gone"),
-        **_each(("pending", "setting_up", "joining", "active", "draining"), "silence", "gone"),
+        **_each(("setting_up", "joining", "active", "hibernating"), "hibernate", "hibernating"),  # it was told to
+        **_each(_WORKER_STATES, "drain", "draining"),
+        **_each(_WORKER_STATES, "goodbye", "gone"),
+        **_each(("pending", "setting_up", "joining", "active", "hibernating", "draining"), "silence", "gone"),
     },
-    after_crash={**dict.fromkeys(_WORKER_STATES, _SWEEPER), "gone": "its own next hello or poll, if it lives"},
+    after_crash={
+        **dict.fromkeys(_WORKER_STATES, _SWEEPER),
+        "hibernating": "its own next poll; else the sweeper, 10 minutes after the end of its sleep",
+        "gone": "its own next hello or poll, if it lives",
+    },
 )
 
 # `stale` is shown, never stored: no contact for longer than this.

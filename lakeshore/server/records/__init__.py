@@ -6,7 +6,8 @@ from .enroll_tokens import EnrollTokenRow
 from .file import RecordsError
 from .releases import ReleaseRow
 from .schedules import ScheduleRow
-from .store import NamespaceRow, Records, Scope, Taken, TokenRow, WorkerRow
+from .store import NamespaceRow, Records, Scope, Taken, TokenRow
+from .workers import WorkerRow
 
 __all__ = [
     "EnrollTokenRow",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 import trio
 
@@ -17,11 +17,15 @@ from ...plane.plane import failure_of
 
 Statement: TypeAlias = tuple[str, Mapping[str, Any]]
 Statements: TypeAlias = Sequence[Statement]
-Write: TypeAlias = Callable[[Statements, Callable[[], None] | None], Awaitable[None]]
-"""`Commits.write`, as those who keep rows are given it."""
 
-MOST: int = 256
+MOST: Final = 256
 """Writes in one transaction."""
+
+
+class Write(Protocol):
+    """`Commits.write`, for who keeps rows."""
+
+    def __call__(self, statements: Statements, then: Callable[[], None] | None = None) -> Awaitable[None]: ...
 
 
 class _Write:

@@ -27,8 +27,24 @@ CREATE TABLE nymph_release (
   sha256 TEXT PRIMARY KEY, label TEXT NOT NULL, target TEXT NOT NULL, version TEXT, bytes INTEGER NOT NULL,
   created_at REAL NOT NULL
 ) WITHOUT ROWID;
--- What waits for a worker's next poll.
+-- Workers: their state, what waits for their next poll, the ids of those that were removed, and events.
+ALTER TABLE worker ADD COLUMN state TEXT NOT NULL DEFAULT 'joining';
+ALTER TABLE worker ADD COLUMN seen_at REAL;
+ALTER TABLE worker ADD COLUMN queues TEXT;
+ALTER TABLE worker ADD COLUMN hibernate_until REAL;
+ALTER TABLE worker ADD COLUMN provider TEXT;
+ALTER TABLE worker ADD COLUMN host_status TEXT;
+ALTER TABLE worker ADD COLUMN compose_project TEXT;
+ALTER TABLE worker ADD COLUMN created_at REAL;
 CREATE TABLE worker_order (
   seq INTEGER PRIMARY KEY, ns TEXT NOT NULL, worker TEXT NOT NULL, id TEXT NOT NULL, kind TEXT NOT NULL,
-  body BLOB NOT NULL, at REAL NOT NULL, UNIQUE (ns, worker, id)
+  body BLOB NOT NULL, at REAL NOT NULL, delivered_at REAL, UNIQUE (ns, worker, id)
 );
+CREATE TABLE removed_worker (ns TEXT NOT NULL, id TEXT NOT NULL, at REAL NOT NULL, PRIMARY KEY (ns, id)) WITHOUT ROWID;
+CREATE TABLE event (
+  seq INTEGER PRIMARY KEY AUTOINCREMENT, ns TEXT NOT NULL, kind TEXT NOT NULL, type TEXT, worker TEXT, queue TEXT,
+  invocation TEXT, ref TEXT, at REAL NOT NULL, payload BLOB NOT NULL
+);
+CREATE INDEX event_of_ns ON event (ns, seq);
+CREATE INDEX event_of_worker ON event (ns, worker, seq);
+CREATE UNIQUE INDEX event_once ON event (ns, worker, type, ref) WHERE ref IS NOT NULL;

@@ -11,7 +11,8 @@ CREATE TABLE token (
 ) WITHOUT ROWID;
 CREATE TABLE worker (
   ns TEXT NOT NULL, id TEXT NOT NULL, machine_id TEXT NOT NULL, label TEXT NOT NULL, lanes TEXT NOT NULL,
-  info TEXT NOT NULL, hello_at REAL NOT NULL, PRIMARY KEY (ns, id)
+  info TEXT NOT NULL, hello_at REAL NOT NULL, state TEXT NOT NULL DEFAULT 'joining', seen_at REAL, queues TEXT,
+  hibernate_until REAL, provider TEXT, host_status TEXT, compose_project TEXT, created_at REAL, PRIMARY KEY (ns, id)
 ) WITHOUT ROWID;
 CREATE TABLE audit (
   seq INTEGER PRIMARY KEY AUTOINCREMENT, at REAL NOT NULL, actor TEXT NOT NULL, ns TEXT NOT NULL, action TEXT NOT NULL,
@@ -41,8 +42,16 @@ CREATE TABLE nymph_release (
 ) WITHOUT ROWID;
 CREATE TABLE worker_order (
   seq INTEGER PRIMARY KEY, ns TEXT NOT NULL, worker TEXT NOT NULL, id TEXT NOT NULL, kind TEXT NOT NULL,
-  body BLOB NOT NULL, at REAL NOT NULL, UNIQUE (ns, worker, id)
+  body BLOB NOT NULL, at REAL NOT NULL, delivered_at REAL, UNIQUE (ns, worker, id)
 );
+CREATE TABLE removed_worker (ns TEXT NOT NULL, id TEXT NOT NULL, at REAL NOT NULL, PRIMARY KEY (ns, id)) WITHOUT ROWID;
+CREATE TABLE event (
+  seq INTEGER PRIMARY KEY AUTOINCREMENT, ns TEXT NOT NULL, kind TEXT NOT NULL, type TEXT, worker TEXT, queue TEXT,
+  invocation TEXT, ref TEXT, at REAL NOT NULL, payload BLOB NOT NULL
+);
+CREATE INDEX event_of_ns ON event (ns, seq);
+CREATE INDEX event_of_worker ON event (ns, worker, seq);
+CREATE UNIQUE INDEX event_once ON event (ns, worker, type, ref) WHERE ref IS NOT NULL;
 
 -- name: namespaces
 SELECT name, org, created_at, target_version FROM namespace ORDER BY name
@@ -80,13 +89,39 @@ UPDATE token SET worker = :worker WHERE id = :id AND worker IS NULL
 UPDATE token SET last_used_at = :at WHERE id = :id AND (last_used_at IS NULL OR last_used_at < :at)
 
 -- name: workers
-SELECT ns, id, machine_id, label, lanes, info, hello_at FROM worker
+SELECT ns, id, machine_id, label, lanes, info, hello_at, created_at, state, seen_at, queues, hibernate_until, provider,
+       host_status, compose_project
+FROM worker
 
 -- name: put_worker
-INSERT INTO worker (ns, id, machine_id, label, lanes, info, hello_at)
-VALUES (:ns, :id, :machine_id, :label, :lanes, :info, :now)
+INSERT INTO worker (ns, id, machine_id, label, lanes, info, hello_at, created_at, state, seen_at, queues,
+                    hibernate_until, provider, host_status, compose_project)
+VALUES (:ns, :id, :machine_id, :label, :lanes, :info, :hello_at, :created_at, :state, :seen_at, :queues,
+        :hibernate_until, :provider, :host_status, :compose_project)
 ON CONFLICT (ns, id) DO UPDATE
-SET machine_id = :machine_id, label = :label, lanes = :lanes, info = :info, hello_at = :now
+SET machine_id = :machine_id, label = :label, lanes = :lanes, info = :info, hello_at = :hello_at, state = :state,
+    seen_at = :seen_at, queues = :queues, hibernate_until = :hibernate_until
+
+-- name: change_worker
+UPDATE worker SET info = :info, queues = :queues, state = :state WHERE ns = :ns AND id = :id
+
+-- name: note_worker
+UPDATE worker SET state = :state, hibernate_until = :until, seen_at = :at WHERE ns = :ns AND id = :id
+
+-- name: drop_worker
+DELETE FROM worker WHERE ns = :ns AND id = :id
+
+-- name: removed_workers
+SELECT ns, id, at FROM removed_worker
+
+-- name: add_removed_worker
+INSERT INTO removed_worker (ns, id, at) VALUES (:ns, :id, :at) ON CONFLICT (ns, id) DO UPDATE SET at = :at
+
+-- name: forget_removed_worker
+DELETE FROM removed_worker WHERE ns = :ns AND id = :id
+
+-- name: drop_removed_workers_of
+DELETE FROM removed_worker WHERE ns = :ns
 
 -- name: drop_workers_of
 DELETE FROM worker WHERE ns = :ns
@@ -155,12 +190,15 @@ VALUES (:sha256, :label, :target, :version, :bytes, :created_at)
 ON CONFLICT (sha256) DO UPDATE SET label = :label, target = :target, version = :version
 
 -- name: orders
-SELECT ns, worker, id, kind, body, at FROM worker_order ORDER BY seq
+SELECT ns, worker, id, kind, body, at, delivered_at FROM worker_order ORDER BY seq
 
 -- name: add_order
 INSERT INTO worker_order (ns, worker, id, kind, body, at)
 SELECT :ns, :worker, :id, :kind, :body, :at WHERE EXISTS (SELECT 1 FROM namespace WHERE name = :ns)
 ON CONFLICT DO NOTHING
+
+-- name: deliver_order
+UPDATE worker_order SET delivered_at = :at WHERE ns = :ns AND worker = :worker AND id = :id
 
 -- name: drop_order
 DELETE FROM worker_order WHERE ns = :ns AND worker = :worker AND id = :id
@@ -170,6 +208,39 @@ DELETE FROM worker_order WHERE ns = :ns AND worker = :worker
 
 -- name: drop_orders_of
 DELETE FROM worker_order WHERE ns = :ns
+
+-- name: add_event
+INSERT INTO event (ns, kind, type, worker, queue, invocation, ref, at, payload)
+SELECT :ns, :kind, :type, :worker, :queue, :invocation, :ref, :at, :payload
+WHERE EXISTS (SELECT 1 FROM namespace WHERE name = :ns)
+ON CONFLICT DO NOTHING
+
+-- name: events
+SELECT seq, ns, kind, type, worker, queue, invocation, ref, at, payload FROM event
+WHERE ns = :ns AND (:before IS NULL OR seq < :before) AND (:kind IS NULL OR kind = :kind)
+  AND (:type IS NULL OR type = :type) AND (:worker IS NULL OR worker = :worker) AND (:queue IS NULL OR queue = :queue)
+  AND (:invocation IS NULL OR invocation = :invocation)
+ORDER BY seq DESC LIMIT :limit
+
+-- name: events_after
+SELECT seq, ns, kind, type, worker, queue, invocation, ref, at, payload FROM event
+WHERE ns = :ns AND seq > :after AND (:before IS NULL OR seq < :before) AND (:kind IS NULL OR kind = :kind)
+  AND (:type IS NULL OR type = :type) AND (:worker IS NULL OR worker = :worker) AND (:queue IS NULL OR queue = :queue)
+  AND (:invocation IS NULL OR invocation = :invocation)
+ORDER BY seq LIMIT :limit
+
+-- name: namespaces_with_events
+SELECT DISTINCT ns FROM event
+
+-- name: drop_events_before
+DELETE FROM event WHERE at < :at
+
+-- name: drop_events_over
+DELETE FROM event WHERE ns = :ns AND seq <= (
+  SELECT seq FROM event WHERE ns = :ns ORDER BY seq DESC LIMIT 1 OFFSET :most)
+
+-- name: drop_events_of
+DELETE FROM event WHERE ns = :ns
 
 -- name: note
 INSERT INTO audit (at, actor, ns, action, subject) VALUES (:now, :actor, :ns, :action, :subject)

@@ -10,7 +10,6 @@ Reference: api/auth-and-secrets, "Token CRUD" and "Organizations".
 from __future__ import annotations
 
 import base64
-import functools
 import hashlib
 import logging
 import os
@@ -28,12 +27,14 @@ from ...wire.names import Ulids
 from .commits import Commits, Statement, Statements
 from .daemon_keys import DaemonKeys
 from .enroll_tokens import EnrollTokens
+from .events import Events
 from .file import open_file
 from .nonces import Nonces
 from .orders import OrderRows
 from .releases import ReleaseRows
 from .schedules import Schedules
 from .statements import SQL
+from .workers import WorkerRow, WorkerRows
 
 log = logging.getLogger(__name__)
 
@@ -74,19 +75,6 @@ class TokenRow:
     revoked_at: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerRow:
-    """A worker that said hello. `lanes` are its queue memberships, `info` JSON of what it told of itself."""
-
-    ns: str
-    id: str
-    machine_id: str
-    label: str
-    lanes: tuple[str, ...]
-    info: str
-    hello_at: float
-
-
 class Records:
     """All records of one server. `now` is Unix time in seconds."""
 
@@ -104,17 +92,14 @@ class Records:
         for row in self._conn.execute(SQL.tokens).fetchall():
             token = TokenRow(**dict(zip(TokenRow.__dataclass_fields__, row, strict=True)))
             self._tokens[token.hash] = token
-        self._workers: dict[tuple[str, str], WorkerRow] = {}
-        for ns, id_, machine, label, lanes, info, at in self._conn.execute(SQL.workers).fetchall():
-            self._workers[ns, id_] = WorkerRow(
-                ns=ns, id=id_, machine_id=machine, label=label, lanes=_split(lanes), info=info, hello_at=at
-            )
         self.schedules = Schedules(self._conn, self._change)
         self.enroll_tokens = EnrollTokens(self._conn, self._change, now=now, new_id=self._ids.new)
         self.daemon_keys = DaemonKeys(self._conn, self._change)
         self.nonces = Nonces(self._conn, self._change, now=now)
         self.releases = ReleaseRows(self._conn, self._change)
         self.orders = OrderRows(self._conn, self._change)
+        self.workers = WorkerRows(self._conn, self._change, now=now)
+        self.events = Events(path, self._change)
         self._used: dict[str, float] = {}
         self.version = 0
         """Rises with every change of a namespace or token: what was derived from them is then out of date."""
@@ -125,9 +110,10 @@ class Records:
     def close(self) -> None:
         """Write down the last uses, then close the file."""
         try:
-            self.commits.write_now(self._uses())
+            self.commits.write_now([*self.workers.unsaved()[0], *self._uses()])
         except sqlite3.Error as error:  # a full disk keeps nobody from going down
             log.warning("when tokens were last used could not be written down: %s", error)
+        self.events.close()
         self._conn.close()
 
     # --- namespaces
@@ -199,17 +185,19 @@ class Records:
                     (SQL.drop_enroll_tokens_of, {"ns": name}),
                     (SQL.drop_daemon_keys_of, {"ns": name}),
                     (SQL.drop_orders_of, {"ns": name}),
+                    (SQL.drop_removed_workers_of, {"ns": name}),
+                    (SQL.drop_events_of, {"ns": name}),
                     (SQL.drop_namespace, {"name": name}),
                     self.note(actor, name, "namespace.delete", name),
                 )
             )
             del self._namespaces[name]
             self._tokens = {key: token for key, token in self._tokens.items() if token.ns != name}
-            self._workers = {key: worker for key, worker in self._workers.items() if key[0] != name}
             self.schedules.forget(name)
             self.enroll_tokens.forget(name)
             self.daemon_keys.forget(name)
             self.orders.forget(name)
+            self.workers.forget(name)
             self.version += 1
             return True
 
@@ -304,16 +292,21 @@ class Records:
         return self._used.get(row.id, row.last_used_at)
 
     async def write_uses(self) -> None:
-        """Write down when tokens were last used."""
-        uses = self._uses()
-        if uses:
-            await self._change(uses)
+        """Write down when tokens were last used, and workers last seen."""
+        statements, again = self.workers.unsaved()
+        statements += self._uses()
+        try:
+            if statements:
+                await self._change(statements)
+        except BaseException:
+            again()
+            raise
 
     # --- workers
 
     def worker(self, ns: str, worker_id: str) -> WorkerRow | None:
         """A worker that said hello."""
-        return self._workers.get((ns, worker_id))
+        return self.workers.get(ns, worker_id)
 
     def workers(self, ns: str) -> list[WorkerRow]:
         """Those of a namespace, by id."""
@@ -324,29 +317,21 @@ class Records:
         await self._change((self.note(actor, ns, action, subject),))
 
     async def put_worker(
-        self, ns: str, worker_id: str, *, machine_id: str, label: str, lanes: Sequence[str], info: str
+        self,
+        ns: str,
+        worker_id: str,
+        *,
+        machine_id: str,
+        label: str,
+        lanes: Sequence[str],
+        info: str,
+        state: str = "joining",
     ) -> None:
         """Remember what a hello said."""
-        row = WorkerRow(
-            ns=ns,
-            id=worker_id,
-            machine_id=machine_id,
-            label=label,
-            lanes=tuple(lanes),
-            info=info,
-            hello_at=self._now(),
+        statements, keep = self.workers.greeting(
+            ns, worker_id, machine_id=machine_id, label=label, lanes=lanes, info=info, state=state
         )
-        values = {
-            "ns": ns,
-            "id": worker_id,
-            "machine_id": machine_id,
-            "label": label,
-            "lanes": "\n".join(lanes),
-            "info": info,
-            "now": row.hello_at,
-        }
-        keep = functools.partial(self._workers.__setitem__, (ns, worker_id), row)
-        await self._change(((SQL.put_worker, values),), keep)
+        await self._change(statements, keep)
 
     # --- inside
 
@@ -363,7 +348,3 @@ class Records:
 
     async def _change(self, statements: Statements, then: Callable[[], None] | None = None) -> None:
         await self.commits.write(statements, then)
-
-
-def _split(lanes: str) -> tuple[str, ...]:
-    return tuple(lanes.split("\n")) if lanes else ()
