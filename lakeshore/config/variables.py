@@ -26,6 +26,7 @@ KNOWN: dict[str, str] = {
     "LAKESHORE_PYTHON": "the interpreter of `lakeshore worker`",
     "LAKESHORE_RUNTIME_POLICY": "how equal the Pythons of caller and worker must be",
     "LAKESHORE_ENV": "production: `lakeshore serve` insists on LAKESHORE_ADMIN_TOKEN and SECRETS_KEY",
+    "LAKESHORE_WORKER_GONE_S": "silence after which the server calls a daemon gone (default 600)",
     "LAKESHORE_PUBLIC_URL": "the address under which others reach the server",
     "LAKESHORE_BASE_URL": "where install.sh finds releases",
     "LAKESHORE_LOG_FORMAT": "human or json",

@@ -27,6 +27,7 @@ from .records import Records
 from .releases import Releases
 from .scheduler import Scheduler
 from .submissions import Submissions
+from .workers import Workers
 
 T = TypeVar("T")
 
@@ -67,6 +68,7 @@ class App:
     submissions: Submissions
     scheduler: Scheduler
     orders: Orders
+    workers: Workers
     execs: Execs
     pages: PageReader
     lease_s: float

@@ -50,6 +50,10 @@ class Leases:
     def __len__(self) -> int:
         return len(self._by_id)
 
+    def all(self) -> Collection[Lease]:
+        """Every live claim."""
+        return self._by_id.values()
+
     def grant(self, id_: str, claim: int, holder: Holder, now: float) -> None:
         """A claim was handed out."""
         self.end(id_)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import math
 import os
 import signal
 import sqlite3
@@ -59,6 +60,7 @@ from .routes.table import handler_of
 from .scheduler import Scheduler
 from .state import State, StateError, open_state
 from .submissions import Submissions
+from .workers import GONE_AFTER_S, Workers
 
 log = logging.getLogger("lakeshore.server")
 
@@ -131,6 +133,7 @@ async def serve(
         stack.callback(commands.close)
         execs = Execs(commands, Output(state.root / "exec-logs"))
         janitor.also(partial(keeping.sweep, execs))
+        janitor.also(records.events.forget_old)
         app = _app(options, environ, state, admin, policy, records, plane, dispatcher, pages, execs)
         stack.callback(app.gate.close)
         cors = Cors(frozenset(options.cors_origins))
@@ -145,6 +148,7 @@ async def serve(
             nursery.start_soon(_write_uses, records)
             nursery.start_soon(janitor.run)
             nursery.start_soon(app.scheduler.run)
+            nursery.start_soon(app.workers.run)
             await nursery.start(http.serve, [*listeners, *_tunnel_end(state)])
             _announce(options, state, admin, listeners)
             try:
@@ -186,6 +190,7 @@ def _app(
     submissions = Submissions(blobs)
     orders = Orders(records.orders, dispatcher)
     orders.add_source(execs)
+    gone_after_s = _seconds_from(environ, "LAKESHORE_WORKER_GONE_S", GONE_AFTER_S)
     app = App(
         dispatcher=dispatcher,
         records=records,
@@ -196,6 +201,7 @@ def _app(
         submissions=submissions,
         scheduler=Scheduler(dispatcher, records, submissions),
         orders=orders,
+        workers=Workers(records, orders, gone_after_s=gone_after_s),
         execs=execs,
         pages=pages,
         lease_s=options.lease_s,
@@ -270,6 +276,17 @@ def _admin_from(environ: Mapping[str, str]) -> str | None:
     if old:
         _say("ADMIN_TOKEN is deprecated: set LAKESHORE_ADMIN_TOKEN instead")
     return old or None
+
+
+def _seconds_from(environ: Mapping[str, str], name: str, default: float) -> float:
+    text = environ.get(name, "").strip()
+    try:
+        found = float(text) if text else default
+    except ValueError:
+        found = 0.0
+    if not 0 < found < math.inf:
+        raise ServeError(f"{name}={text!r} is no number of seconds above 0")
+    return found
 
 
 def _policy_from(environ: Mapping[str, str]) -> Policy:

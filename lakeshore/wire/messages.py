@@ -71,9 +71,9 @@ Worker
         raw bytes as application/octet-stream with the query invocation_id, claim, attempt?, stream?, offset -> the same
 
     POST /v1/daemon/event
-        EventItem    -> {ok: true, duplicate?: true}     something that a daemon has to tell. How a script ended is
+        EventItem    -> {ok: true}     something that a daemon has to tell. How a script ended is
             `type: "setup"`, with the `id` of its command, and its result as `payload`: {exit_code, duration_ms, ...}
-        EventBatch   -> {ok: true, events: [{ok, duplicate?}]}
+        EventBatch   -> {ok: true, events: [{ok: true}]}     all of them or none
 
 `claim` is the only fence: it comes with `run` and every report echoes it (K-5). A report without one is a foreign
 peer's and is matched by `worker_id`. The list that a poll carries in `held` is the truth: a claim of the session that

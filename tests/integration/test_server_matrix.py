@@ -37,6 +37,10 @@ STATED = {
         DELETE /v1/namespaces/{ns}/invocations/{id}; POST /v1/namespaces/{ns}/invocations/{id}/retry
         POST /v1/namespaces/{ns}/invocations/bulk-cancel; POST /v1/namespaces/{ns}/invocations/prune
         GET /v1/namespaces/{ns}/tokens; DELETE /v1/namespaces/{ns}/tokens/{id}
+        GET /v1/namespaces/{ns}/workers; POST /v1/namespaces/{ns}/workers/cleanup; GET /v1/namespaces/{ns}/events
+        GET /v1/namespaces/{ns}/workers/{id}; DELETE /v1/namespaces/{ns}/workers/{id}
+        POST /v1/namespaces/{ns}/workers/{id}/setup; POST /v1/namespaces/{ns}/workers/{id}/hibernate
+        POST /v1/namespaces/{ns}/workers/{id}/reset; POST /v1/namespaces/{ns}/workers/{id}/queues
         GET /v1/namespaces/{ns}/schedules; POST /v1/namespaces/{ns}/schedules
         GET /v1/namespaces/{ns}/schedules/{name}; PATCH /v1/namespaces/{ns}/schedules/{name}
         DELETE /v1/namespaces/{ns}/schedules/{name}
@@ -57,7 +61,7 @@ STATED = {
     """,
     "workers": """
         POST /v1/daemon/hello; POST /v1/daemon/poll; POST /v1/daemon/ack; POST /v1/daemon/result-chunk
-        POST /v1/daemon/log-chunk
+        POST /v1/daemon/log-chunk; POST /v1/daemon/event
         POST /v1/daemon/exec/{id}/result; POST /v1/daemon/exec/{id}/chunk
         POST /v1/namespaces/{ns}/workers/{worker}/exec/{id}/result
     """,

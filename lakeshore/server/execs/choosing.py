@@ -1,7 +1,7 @@
 """Which daemon runs a command: the one that is named, or of a queue's members that are alive the least busy one.
 
-A daemon is a member of the queues that it named in its hello, and of `default` when it named none. One that was silent
-for a minute is not picked; when it is named, the command waits for it.
+Which queues a daemon serves, and whether it is there, says `workers.py`. One that is not there is not picked; when it
+is named, the command waits for it.
 Reference: nymph/daemon-lifecycle, "Run something on a daemon"; S-304, S-320, S-322.
 """
 
@@ -29,7 +29,7 @@ def pinned(app: App, ns: str, worker: str) -> str:
 def choose(app: App, ns: str, queue: str | None) -> tuple[str, str]:
     """A member of the queue, and the queue. HttpError 404 when it has none, 409 when none of them is alive."""
     wanted = queue or DEFAULT_QUEUE
-    members = [row for row in app.records.workers(ns) if is_member(row, wanted)]
+    members = app.workers.members(ns, wanted)
     if not members:
         raise HttpError(
             404,
@@ -37,7 +37,7 @@ def choose(app: App, ns: str, queue: str | None) -> tuple[str, str]:
             field="queue",
             hint="`lakeshore daemon list` shows who serves what; `lakeshore daemon update <id> --add-queue` adds one",
         )
-    alive = [row for row in members if app.execs.is_alive(ns, row.id)]
+    alive = [row for row in members if app.workers.serves(row)]
     if not alive:
         raise HttpError(
             409,
@@ -46,12 +46,6 @@ def choose(app: App, ns: str, queue: str | None) -> tuple[str, str]:
             hint=f"{len(members)} serve it, and all have been silent for a minute; name one to have it wait: worker_id",
         )
     return min(alive, key=lambda row: (_busy(app, row), row.id)).id, wanted
-
-
-def is_member(row: WorkerRow, queue: str) -> bool:
-    """Whether it serves the queue."""
-    lanes = row.lanes or (DEFAULT_QUEUE,)
-    return any(queue.startswith(lane[:-1]) if lane.endswith("*") else queue == lane for lane in lanes)
 
 
 def _busy(app: App, row: WorkerRow) -> int:

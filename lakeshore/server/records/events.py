@@ -86,12 +86,13 @@ class Events:
         found = await trio.to_thread.run_sync(self._rows, statement, values, limiter=self._limiter)
         return [_row(row) for row in found]
 
-    async def forget_old(self, now: float) -> None:
-        """Keep a month, and so many of each namespace."""
+    async def forget_old(self, now: float) -> int:
+        """Keep a month, and so many of each namespace. How many went is not counted: 0."""
         statements: list[Statement] = [(SQL.drop_events_before, {"at": now - KEEP_S})]
         for (ns,) in await trio.to_thread.run_sync(self._rows, SQL.namespaces_with_events, {}, limiter=self._limiter):
             statements.append((SQL.drop_events_over, {"ns": ns, "most": KEEP_ROWS}))
         await self._write(statements)
+        return 0
 
     def _rows(self, statement: str, values: Mapping[str, Any]) -> list[tuple[Any, ...]]:
         return self._reader.execute(statement, values).fetchall()

@@ -308,10 +308,6 @@ class Records:
         """A worker that said hello."""
         return self.workers.get(ns, worker_id)
 
-    def workers(self, ns: str) -> list[WorkerRow]:
-        """Those of a namespace, by id."""
-        return [row for _key, row in sorted(self._workers.items()) if row.ns == ns]
-
     async def audit(self, actor: str, ns: str, action: str, subject: str) -> None:
         """Write down who did what."""
         await self._change((self.note(actor, ns, action, subject),))

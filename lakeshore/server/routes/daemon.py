@@ -40,6 +40,7 @@ _SESSION_TTL_S: Final = 86_400
 _LONGEST_NAME: Final = 200
 _DRAIN: Final = 410
 _MOST_ITEMS: Final = 10_000
+_REMOVED: Final = "this worker was removed"
 
 
 # --- hello
@@ -60,6 +61,8 @@ async def hello(app: App, request: Request, caller: Caller) -> Response:
     lanes = tuple(dict.fromkeys(check_subscription(lane, "lanes") for lane in said.lanes))
     worker_id = worker_id_of(caller.ns, said.machine_id, said.label)
     check_binding(caller, worker_id)
+    if caller.token is not None and caller.token.worker == worker_id and app.workers.is_removed(caller.ns, worker_id):
+        raise HttpError(403, _REMOVED, hint="its token went with it: install the daemon anew")
     info = {"capabilities": body["capabilities"], "versions": body["versions"], "tags": list(said.tags)}
     if said.adopted and said.session is None:
         raise bad_field("adopted", "needs a session")
@@ -77,9 +80,6 @@ async def hello(app: App, request: Request, caller: Caller) -> Response:
         except Superseded as error:
             return _rejected(request, "session_superseded", str(error))
         told["lost"] = [list(pair) for pair in lost]
-        await app.orders.superseded(caller.ns, worker_id, said.session)
-    else:  # a peer without sessions says hello when it starts
-        await app.orders.superseded(caller.ns, worker_id, app.ids.new())
     await app.records.put_worker(
         caller.ns,
         worker_id,
@@ -87,7 +87,10 @@ async def hello(app: App, request: Request, caller: Caller) -> Response:
         label=said.label,
         lanes=lanes,
         info=json.dumps(plain(info), ensure_ascii=False),
+        state=app.workers.first_state(caller.ns, worker_id),
     )
+    # A peer without sessions says hello when it starts.
+    await app.workers.greeted(caller.ns, worker_id, said.session or app.ids.new())
     return answer(request, {**_hello_body(app, worker_id), **told})
 
 
@@ -145,6 +148,7 @@ async def poll(app: App, request: Request, caller: Caller) -> Response:
         if asked.n is None or asked.n < 1:
             raise bad_field("n", "must be an integer from 1, above the last poll's")
     await app.orders.acknowledge(caller.ns, asked.worker_id, asked.session or "", asked.seen)
+    await _note(app, caller.ns, asked, acks)
     if asked.session is None:
         return await _poll_foreign(app, request, caller, asked, acks, timeout_s)
     assert asked.n is not None, "checked above"
@@ -162,7 +166,17 @@ async def poll(app: App, request: Request, caller: Caller) -> Response:
     news = _news(app, caller.ns, asked)
     done = await app.dispatcher.poll(wanted, timeout_s=0.0 if acks.refused else timeout_s, parker=request, news=news)
     orders = [] if done.fenced else await _orders(app, caller.ns, asked, len(done.runs))
-    return await _poll_answer(app, request, caller, done, acks, orders)
+    return await _poll_answer(app, request, caller, asked.worker_id, done, acks, orders)
+
+
+async def _note(app: App, ns: str, asked: PollRequest, acks: _Acks) -> None:
+    """What a poll tells of its worker."""
+    holds = bool(asked.held or asked.invocations or acks.reports or acks.refused)
+    worker = asked.worker_id
+    if app.workers.polled(ns, worker, capacity=asked.capacity, draining=asked.draining, holds=holds):
+        await app.workers.left(ns, worker)
+    if asked.updated_capabilities and not await app.workers.learn(ns, worker, plain(asked.updated_capabilities)):
+        raise bad_field("updated_capabilities", "make the worker's row too large", status=413)
 
 
 def _loss(ended: ProcessEnd | None) -> Loss | None:
@@ -179,6 +193,8 @@ async def _poll_foreign(
     app: App, request: Request, caller: Caller, asked: PollRequest, acks: _Acks, timeout_s: float
 ) -> Response:
     settled = await app.dispatcher.report_many(acks.reports) if acks.reports else []
+    if app.workers.is_removed(caller.ns, asked.worker_id):
+        raise HttpError(410, _REMOVED, hint="a new hello makes a new one")
     wish = _wish(app, caller.ns, asked)
     if asked.capacity < 1 or asked.draining:
         done = PollAnswer()
@@ -187,7 +203,7 @@ async def _poll_foreign(
         news = _news(app, caller.ns, asked)
         done = await app.dispatcher.poll_foreign(wish, listed=listed, timeout_s=timeout_s, parker=request, news=news)
     orders = await _orders(app, caller.ns, asked, len(done.runs))
-    return await _poll_answer(app, request, caller, done, acks, orders, settled)
+    return await _poll_answer(app, request, caller, asked.worker_id, done, acks, orders, settled)
 
 
 def _wish(app: App, ns: str, asked: PollRequest) -> Wish:
@@ -196,7 +212,7 @@ def _wish(app: App, ns: str, asked: PollRequest) -> Wish:
         raise bad_field("kind", f"must be one of {', '.join(KINDS)}")
     queue = check_subscription(asked.queue)
     known = app.records.worker(ns, asked.worker_id)
-    lanes = () if known is None else known.lanes
+    lanes = () if known is None else known.subscriptions
     queues = (*lanes, queue) if queue != DEFAULT_QUEUE or not lanes else lanes
     foreign = asked.session is None
     return Wish(
@@ -205,7 +221,7 @@ def _wish(app: App, ns: str, asked: PollRequest) -> Wish:
         worker=asked.worker_id,
         session=asked.session or "",
         n=asked.n or 0,
-        capacity=_slots(asked),
+        capacity=0 if app.workers.takes_no_work(ns, asked.worker_id) else _slots(asked),
         kind=kind,
         temperature=1.0 if asked.temperature is None else asked.temperature,
         draw=random.random(),  # noqa: S311 - it spreads the load, nothing is guarded by it
@@ -219,7 +235,9 @@ def _slots(asked: PollRequest) -> int:
 
 
 def _news(app: App, ns: str, asked: PollRequest) -> Callable[[], bool]:
-    """Whether there are orders for this poll."""
+    """Whether there are orders for this poll, or it must be told to leave."""
+    if app.workers.is_removed(ns, asked.worker_id):
+        return lambda: True
     return functools.partial(app.orders.waiting, ns, asked.worker_id, _slots(asked), draining=asked.draining)
 
 
@@ -227,7 +245,7 @@ async def _orders(app: App, ns: str, asked: PollRequest, runs: int) -> list[Orde
     free = max(_slots(asked) - runs, 0)
     if not app.orders.waiting(ns, asked.worker_id, free, draining=asked.draining):
         return []
-    return await app.orders.take(
+    given = await app.orders.take(
         ns,
         asked.worker_id,
         n=asked.n or 0,
@@ -235,12 +253,17 @@ async def _orders(app: App, ns: str, asked: PollRequest, runs: int) -> list[Orde
         capacity=free,
         draining=asked.draining,
     )
+    for order in given:
+        if order.kind == "hibernate":
+            app.workers.told_to_hibernate(ns, asked.worker_id, order.body["until_epoch_s"])
+    return given
 
 
 async def _poll_answer(
     app: App,
     request: Request,
     caller: Caller,
+    worker: str,
     done: PollAnswer,
     acks: _Acks,
     orders: Sequence[Order],
@@ -267,6 +290,8 @@ async def _poll_answer(
     }
     if done.fenced:
         told["status"] = _DRAIN
+    elif app.workers.is_removed(caller.ns, worker):
+        told["status"], told["reason"] = _DRAIN, _REMOVED
     namespace = app.records.namespace(caller.ns)
     if namespace is not None and namespace.target_version is not None:
         told["target_nymph_version"] = namespace.target_version

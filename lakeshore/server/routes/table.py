@@ -32,6 +32,7 @@ from . import (
     daemon,
     daemon_keys,
     enroll_tokens,
+    events,
     exec_callbacks,
     exec_jobs,
     health,
@@ -42,6 +43,7 @@ from . import (
     producer,
     releases,
     schedules,
+    workers,
 )
 
 Answer = Response | StreamResponse
@@ -97,6 +99,7 @@ TABLE: Final = (
     _row("POST", "/v1/daemon/ack", "plain", daemon.ack, WORK),
     _row("POST", "/v1/daemon/result-chunk", "plain", chunks.result_chunk, WORK),
     _row("POST", "/v1/daemon/log-chunk", "plain", logs.log_chunk, WORK),
+    _row("POST", "/v1/daemon/event", "plain", events.tell, WORK),
     _row("POST", "/v1/daemon/keys", "plain", daemon_keys.rotate, WORK),
     _row("POST", "/v1/daemon/exec/{id}/result", "plain", exec_callbacks.result, WORK),
     _row("POST", "/v1/daemon/exec/{id}/chunk", "plain", exec_callbacks.chunk, WORK),
@@ -131,6 +134,15 @@ TABLE: Final = (
     _row("PATCH", f"{_NS}/schedules/{{name}}", "named", schedules.patch),
     _row("DELETE", f"{_NS}/schedules/{{name}}", "named", schedules.remove),
     # daemons
+    _row("GET", f"{_NS}/workers", "named", workers.listing),
+    _row("POST", f"{_NS}/workers/cleanup", "named", workers.cleanup),
+    _row("GET", _WORKER, "named", workers.show),
+    _row("DELETE", _WORKER, "named", workers.kill),
+    _row("POST", f"{_WORKER}/setup", "named", workers.setup),
+    _row("POST", f"{_WORKER}/hibernate", "named", workers.hibernate),
+    _row("POST", f"{_WORKER}/reset", "named", workers.reset),
+    _row("POST", f"{_WORKER}/queues", "named", workers.queues),
+    _row("GET", f"{_NS}/events", "named", events.listing),
     _row("GET", f"{_NS}/enroll-tokens", "named", enroll_tokens.listing),
     _row("POST", f"{_NS}/enroll-tokens", "named", enroll_tokens.mint),
     _row("DELETE", f"{_NS}/enroll-tokens/{{id}}", "named", enroll_tokens.burn),
