@@ -44,6 +44,7 @@ from .performing.commands import Commands
 from .performing.contact import Contact
 from .performing.jobs import Jobs
 from .performing.line import Line, Parts
+from .performing.pending import Pending
 from .places import daemon_directory, working_directory
 from .recording import Recorder
 from .relay import Relay
@@ -207,7 +208,8 @@ class Daemon:
         settings = self._settings()
         recorder = None if write is None else Recorder(settings, write)
         shell = Shell(Core(settings) if recorder is None else recorder.core, recorder)
-        jobs = Jobs(shell.tell, self._nursery, self._line, may_begin=shell.may_begin)
+        pending = Pending(self._nursery)
+        jobs = Jobs(shell.tell, self._nursery, self._line, pending, may_begin=shell.may_begin)
         contact = Contact(
             shell.tell,
             self._nursery,
@@ -219,7 +221,7 @@ class Daemon:
             named=self._local.write,
             vouched=jobs.vouched,
         )
-        commands = Commands(shell.tell, self._nursery, self._line)
+        commands = Commands(shell.tell, self._nursery, self._line, pending)
         shell.perform_with(
             {
                 instructions.SendHello: contact.hello,
@@ -251,8 +253,7 @@ class Daemon:
         try:
             last = await shell.run(events.Booted(adopted=adopted), then=jobs.adopt)
             with trio.move_on_after(FAREWELL_S):
-                await jobs.released()
-                await commands.released()
+                await pending.done()
             return last
         finally:
             self._transport.close()

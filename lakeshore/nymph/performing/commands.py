@@ -17,8 +17,8 @@ from ..exec_result import result
 from ..keeping.client import KeeperError
 from ..tasks import EXEC, SETUP
 from .contact import Contact
-from .jobs import RELEASE_LOOK_S
 from .line import Line
+from .pending import Pending
 
 Map = Mapping[str, Any]
 log = logging.getLogger("nymph.commands")
@@ -27,10 +27,9 @@ log = logging.getLogger("nymph.commands")
 class Commands:
     """All of them, of both kinds."""
 
-    def __init__(self, tell: Callable[[Event], None], nursery: trio.Nursery, line: Line) -> None:
-        self._tell, self._nursery, self._line = tell, nursery, line
+    def __init__(self, tell: Callable[[Event], None], nursery: trio.Nursery, line: Line, pending: Pending) -> None:
+        self._tell, self._nursery, self._line, self._pending = tell, nursery, line, pending
         self._left: dict[str, Map] = {}
-        self._releasing = 0
 
     def run_exec(self, one: instructions.RunExec) -> None:
         async def run() -> None:
@@ -43,7 +42,7 @@ class Commands:
         self._nursery.start_soon(_quietly, self._line.parts.execs.stop, one.exec_id, one.why, one.grace_s)
 
     def release_exec(self, one: instructions.ReleaseExec) -> None:
-        self._nursery.start_soon(self._release, self._line.parts.execs.release, one.exec_id)
+        self._pending.start(_quietly, self._line.parts.execs.release, one.exec_id)
 
     def run_setup(self, one: instructions.RunSetup) -> None:
         async def run() -> None:
@@ -56,19 +55,7 @@ class Commands:
         self._nursery.start_soon(_quietly, self._line.parts.setups.stop, one.setup_id, one.why, one.grace_s)
 
     def release_setup(self, one: instructions.ReleaseSetup) -> None:
-        self._nursery.start_soon(self._release, self._line.parts.setups.release, one.setup_id)
-
-    async def released(self) -> None:
-        """Until what was released is cleared away."""
-        while self._releasing:
-            await trio.sleep(RELEASE_LOOK_S)
-
-    async def _release(self, release: Callable[[str], Awaitable[None]], id_: str) -> None:
-        self._releasing += 1
-        try:
-            await _quietly(release, id_)
-        finally:
-            self._releasing -= 1
+        self._pending.start(_quietly, self._line.parts.setups.release, one.setup_id)
 
     async def find_left(self) -> None:
         """What an earlier daemon began; before anything else begins."""

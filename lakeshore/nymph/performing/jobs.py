@@ -27,11 +27,11 @@ from ..runners.process import Outcome, Refused, Run, failed
 from ..runners.registry import Runners
 from ..transport import TransportError
 from .line import Line
+from .pending import Pending
 
 Map = Mapping[str, Any]
 KEEPERS_PART: Final = 0.95
 """Of a lease: the core ends a body before that."""
-RELEASE_LOOK_S: Final = 0.01
 _REASONS: Final = {endings.GRACE_EXPIRED: "shutdown", endings.CANCELLED: "cancel"}
 """Why the core stops something -> as the keeper records it."""
 _NOT_OURS: Final = ("lost", "lease")
@@ -60,13 +60,13 @@ class Jobs:
         tell: Callable[[Event], None],
         nursery: trio.Nursery,
         line: Line,
+        pending: Pending,
         *,
         may_begin: Callable[[str, int], bool],
     ) -> None:
         self._tell, self._nursery, self._line = tell, nursery, line
-        self._may_begin = may_begin
+        self._pending, self._may_begin = pending, may_begin
         self._jobs: dict[Pair, _Job] = {}
-        self._releasing = 0
 
     @property
     def _runners(self) -> Runners:
@@ -90,8 +90,7 @@ class Jobs:
     def release(self, one: instructions.ReleaseJob) -> None:
         job = self._jobs.pop((one.invocation_id, one.claim), None)
         if job is not None and job.kept is not None:
-            self._releasing += 1
-            self._nursery.start_soon(self._release, job, one.keep)
+            self._pending.start(self._release, job, one.keep)
 
     def vouched(self, lease_s: float, took_s: float) -> None:
         """A poll was answered: the keeper ends what runs by itself when no other one is, were this daemon to freeze."""
@@ -204,19 +203,12 @@ class Jobs:
         except KeeperError as error:
             log.warning("%s.%s is not stopped: %s", *job.pair, error)
 
-    async def released(self) -> None:
-        """Until what was released is cleared away."""
-        while self._releasing:
-            await trio.sleep(RELEASE_LOOK_S)
-
     async def _release(self, job: _Job, keep: bool) -> None:
         assert job.kept is not None, "it was spawned"
         try:
             await self._runners.of_job(job.kept).release(job.kept, keep=keep)
         except (KeeperError, OSError) as error:
             log.warning("%s.%s is not cleared away: %s", *job.pair, error)
-        finally:
-            self._releasing -= 1
 
 
 def run_of(body: Map, *, args: bytes | Path) -> Run:
