@@ -65,6 +65,7 @@ def backup(state: Path, target: Path) -> Copied:
         _copy_segments(state, partial)
         _copy_blobs(state, partial)
         _copy_logs(state, partial)
+        _copy_releases(state, partial)
         return _finish(partial, began_at)
 
 
@@ -103,6 +104,9 @@ def verify(directory: Path, began_at: float) -> Copied:
         frames = _check_frames(conn, directory)
         payloads = _check_payloads(conn, directory)
         (invocations,) = conn.execute("SELECT COUNT(*) FROM invocation").fetchone()
+    for path in (directory / "releases").glob("*"):
+        if _digest(path) != path.name:
+            raise BackupError(f"the release {path.name} is not what its name says; push it again")
     size = sum(path.stat().st_size for path in directory.rglob("*") if path.is_file())
     return Copied(began_at=began_at, invocations=invocations, frames=frames, payloads=payloads, bytes=size)
 
@@ -165,6 +169,18 @@ def _copy_logs(state: Path, partial: Path) -> None:
             _copy(source, target)
 
 
+def _copy_releases(state: Path, partial: Path) -> None:
+    """Those that the copied records name: a release's file is there before its row, and never goes."""
+    if not (partial / _RECORDS).exists():
+        return
+    with _opened(partial / _RECORDS) as conn:
+        if conn.execute("PRAGMA user_version").fetchone()[0] < 3:
+            return
+        for (sha256,) in conn.execute("SELECT sha256 FROM nymph_release"):
+            (partial / "releases").mkdir(mode=0o700, exist_ok=True)
+            _copy(state / "releases" / sha256, partial / "releases" / sha256)
+
+
 def _copy(source: Path, target: Path, most: int | None = None) -> None:
     """Copy a file, or its first `most` bytes, durably."""
     left = most
@@ -211,6 +227,11 @@ def _check_payloads(conn: sqlite3.Connection, directory: Path) -> int:
             raise BackupError(f"the payload {key} is not what its row says; its invocation can be pruned or retried")
         count += 1
     return count
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _payloads(conn: sqlite3.Connection) -> Iterator[tuple[str, int, str | None]]:

@@ -2,7 +2,7 @@
 
     a signed request    is the caller whose key signed it: scope `daemon`, in the worker's namespace, for that worker
                         alone. A bearer beside the signature is not asked. The worker is named by X-LS-Worker-Id, else
-                        by `worker_id` of the body; both must name the one that the handler is told of.
+                        by `worker_id` of the body; a chunk or a download without either is of the key's only owner.
     an unsigned one     is the bearer's affair. Where signatures are required, a token still lets workers in that never
                         enrolled a key: those that are no daemons have none.
     a hello             is admitted by its token, or by a key that is known; it is checked here, and in its handler.
@@ -110,7 +110,7 @@ class Identity:
 
     async def _signed(self, request: Request, ns: str | None) -> Caller:
         body = await request.body()
-        worker_id = _worker_of(request, body)
+        worker_id = self._worker_of(request, body)
         signed = _signed_request(request, worker_id, body)
         try:
             verdict = check(signed, find_key=self._records.daemon_keys.get, now=self._now(), skew_s=self.policy.skew_s)
@@ -130,6 +130,15 @@ class Identity:
         row = self._records.namespace(owner)
         org = None if row is None else row.org
         return Caller(mode="daemon-sig", ns=owner, scope="daemon", org=org, worker=worker_id, key=verdict.key)
+
+    def _worker_of(self, request: Request, body: bytes) -> str:
+        """The worker that a signed request says it is of, or whose key it names; "" for none, which has no key."""
+        named = request.headers.get(WORKER_HEADER)
+        said = named.decode("latin-1") if named is not None else _opened(request, body).get("worker_id")
+        if type(said) is str:
+            return said
+        owners = self._records.daemon_keys.workers_with(request.header(HEADERS[0]) or "")
+        return owners[0] if len(owners) == 1 else ""
 
     async def _need_no_key(self, request: Request, caller: Caller) -> None:
         """Signatures are required: what has no signature must be a token's, about workers that have no keys."""
@@ -204,6 +213,8 @@ class Identity:
             )
         except SigningUnavailable as error:
             raise HttpError(501, _UNAVAILABLE, hint=str(error)) from error
+        except SigningError as error:
+            raise HttpError(422, str(error), field="public_key") from error
         if checked.reject is not None or checked.public_key is None:
             unproven = checked.reject is None and caller.mode == "daemon-sig"
             return rejected("enroll_signature_required") if unproven else checked
@@ -332,13 +343,6 @@ def _enroll_bearer(request: Request) -> str | None:
 def _signed_request(request: Request, worker_id: str, body: bytes) -> SignedRequest:
     headers = {name.decode(): request.headers[name].decode("latin-1") for name in _SIGNATURE if name in request.headers}
     return SignedRequest(method=request.method, path=request.path, worker_id=worker_id, headers=headers, body=body)
-
-
-def _worker_of(request: Request, body: bytes) -> str:
-    """The worker that a signed request says it is of; "" for none, which has no key."""
-    named = request.headers.get(WORKER_HEADER)
-    said = named.decode("latin-1") if named is not None else _opened(request, body).get("worker_id")
-    return said if type(said) is str else ""
 
 
 def _workers_named(request: Request, body: bytes) -> set[str]:

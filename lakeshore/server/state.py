@@ -2,8 +2,9 @@
 
     <dir>/            0700, owned by the server's user
       lakeshore.db    journal/  blobs/  logs/     the plane
-      records.db                           namespaces and tokens
+      records.db                           namespaces, tokens, daemons' keys
       execs.db        exec-logs/           commands on workers, and what they print
+      releases/                            files that daemons update to
       secrets.key                          32 random bytes, base64; SECRETS_KEY wins
       admin.token                          minted once; LAKESHORE_ADMIN_TOKEN is accepted besides it
       server.lock                          held by the one server of this directory, with its pid inside

@@ -46,6 +46,7 @@ STATED = {
         DELETE /v1/namespaces/{ns}/schedules/{name}
         GET /v1/namespaces/{ns}/enroll-tokens
         GET /v1/namespaces/{ns}/workers/{id}/keys; POST /v1/namespaces/{ns}/workers/{id}/keys/{key_id}/revoke
+        POST /v1/namespaces/{ns}/workers/{id}/update
         GET /v1/namespaces/{ns}/nymph-target; PUT /v1/namespaces/{ns}/nymph-target
         DELETE /v1/namespaces/{ns}/nymph-target
         POST /v1/namespaces/{ns}/exec; GET /v1/namespaces/{ns}/exec; GET /v1/namespaces/{ns}/exec/{id}

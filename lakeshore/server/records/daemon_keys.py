@@ -47,7 +47,7 @@ class DaemonKeys:
         """The namespace of a worker that has keys."""
         return self._ns.get(worker_id)
 
-    def workers_with(self, key_id: str) -> Iterable[str]:
+    def workers_with(self, key_id: str) -> tuple[str, ...]:
         """Those that have a key of this id."""
         return tuple(self._workers.get(key_id, ()))
 

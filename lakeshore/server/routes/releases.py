@@ -10,6 +10,7 @@ from ...wire.names import check_label
 from ..app import App
 from ..auth import Caller
 from ..http import HttpError, Request, Response, StreamResponse
+from ..orders import Order
 from ..records import ReleaseRow
 from ..releases import ANY_TARGET, MAX_BYTES, valid_sha256
 from ..render import answer, iso
@@ -17,6 +18,7 @@ from ..structure import bad_field, read_map
 from .blobs import send_file
 
 _VERSION: Final = re.compile(r"[0-9A-Za-z][0-9A-Za-z.+_-]{0,63}")
+_URL: Final = re.compile(r"(?:https?:/)?/[!-~]{1,2000}")
 _SIDECAR: Final = ".sha256"
 
 
@@ -76,6 +78,52 @@ async def clear_target(app: App, request: Request, caller: Caller) -> Response:
     """DELETE /v1/namespaces/:ns/nymph-target"""
     await app.records.set_target_version(caller.ns, None, actor=caller.name)
     return _target(app, request, caller)
+
+
+async def update(app: App, request: Request, caller: Caller) -> Response:
+    """POST /v1/namespaces/:ns/workers/:id/update {version?, url?, sha256?}: an order that waits for its next poll.
+
+    Without `url` it is the release of `version`, which is the namespace's target unless it is named.
+    """
+    body, _encoding = await read_map(request, optional=True)
+    worker_id = request.params["id"]
+    if app.records.worker(caller.ns, worker_id) is None:
+        raise HttpError(404, f"unknown worker {worker_id!r:.80}", field="id")
+    command = _from_url(app, body) if body.get("url") is not None else _from_release(app, caller, body)
+    order = Order(id=f"cmd-ota_update-{app.ids.new()}", kind="ota_update", body=command)
+    await app.orders.put(caller.ns, worker_id, order)
+    return answer(request, {"worker_id": worker_id, "order": order.id, **command})
+
+
+def _from_release(app: App, caller: Caller, body: dict[str, Any]) -> dict[str, Any]:
+    namespace = app.records.namespace(caller.ns)
+    version = body.get("version")
+    if version is None and namespace is not None:
+        version = namespace.target_version
+    if version is None:
+        raise bad_field("version", "is required: the namespace has no target version", hint="name one, or set a target")
+    row = app.releases.find(_version(version))
+    if row is None:
+        raise bad_field("version", f"no release is {version}", hint="`lakeshore nymph push FILE` uploads one")
+    if body.get("sha256") not in (None, row.sha256):
+        raise bad_field("sha256", f"the release {version} has {row.sha256}")
+    return {"version": version, "url": app.releases.full_url(row) or app.releases.url(row), "sha256": row.sha256}
+
+
+def _from_url(app: App, body: dict[str, Any]) -> dict[str, Any]:
+    """Any file. One of our own says its digest itself; this server fetches nothing from others to find out."""
+    url, sha256 = body["url"], body.get("sha256")
+    if type(url) is not str or not _URL.fullmatch(url):
+        raise bad_field("url", "must be http(s)://…, or a path of this server")
+    row = app.releases.find(url.rpartition("/")[2])
+    if sha256 is None and row is not None:
+        sha256 = row.sha256
+    if type(sha256) is not str or not valid_sha256(sha256):
+        raise bad_field("sha256", "must be 64 hex digits, in lower case", hint="sha256sum prints it")
+    version = body.get("version")
+    if version is None:
+        version = (row.version or row.label) if row is not None else sha256[:12]
+    return {"version": _version(version), "url": url, "sha256": sha256}
 
 
 def _target(app: App, request: Request, caller: Caller) -> Response:

@@ -148,6 +148,7 @@ TABLE: Final = (
     _row("DELETE", f"{_NS}/enroll-tokens/{{id}}", "named", enroll_tokens.burn),
     _row("GET", f"{_WORKER}/keys", "named", daemon_keys.listing),
     _row("POST", f"{_WORKER}/keys/{{key_id}}/revoke", "named", daemon_keys.revoke),
+    _row("POST", f"{_WORKER}/update", "named", releases.update),
     _row("GET", f"{_NS}/nymph-target", "named", releases.target),
     _row("PUT", f"{_NS}/nymph-target", "named", releases.set_target),
     _row("DELETE", f"{_NS}/nymph-target", "named", releases.clear_target),
