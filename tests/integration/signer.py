@@ -68,7 +68,7 @@ class Signer:
         at: float | None = None,
         **changed: str | None,
     ) -> Answer:
-        """Send it signed, without a bearer unless one is named. `changed` are headers (`_` for `-`); None leaves out."""
+        """Send it signed, without a bearer unless one is named. `changed` headers (`_` for `-`): None leaves it out."""
         data = msgpack.packb(body) if isinstance(body, dict) else body
         headers = self.headers(method, path, data or b"", who=who, at=at)
         headers |= {"Authorization": f"Bearer {bearer}" if bearer else ""}

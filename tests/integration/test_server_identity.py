@@ -11,8 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
 from served import ADMIN, JSON, Served, new_id, one, running
 from signer import KEYS, POLL, Signer, text
+
+from lakeshore.net.target import parse_target
+from lakeshore.nymph.identity import Identity, KeyFile
+from lakeshore.nymph.transport import Transport
+from lakeshore.server.identity import worker_id_of
 
 SECURED = {"LAKESHORE_ADMIN_TOKEN": ADMIN}
 SIGNATURE = ("X_LS_Key_Id", "X_LS_Timestamp", "X_LS_Nonce", "X_LS_Signature")
@@ -490,6 +496,46 @@ def _requires_signatures(server: Served, daemon: Signer) -> None:
     answer = server.post("/v1/daemon/hello", plain, token=token["plaintext"])
     assert answer.body["reject"]["code"] == "enrollment_signature_required"
     assert Signer(server).hello(enroll_token(server)["plaintext"]).body["reject"] is None
+
+
+@pytest.mark.inventory("N-262", "N-264", "S-454")
+def test_our_own_daemons_transport_enrols_signs_and_rotates(secured_server: Served, tmp_path: Path) -> None:
+    server, ns = secured_server, namespace(secured_server)
+    bearer = enroll_token(server, ns)["plaintext"]
+    identity = Identity(KeyFile(tmp_path / "daemon.key"), server=server.url, enroll_token=bearer)
+    machine = f"m-{new_id()}"
+    first = identity.key_id
+    body = {k: v for k, v in Signer(server).hello_body(machine_id=machine).items() if k != "public_key"}
+    content = b"#!" + new_id().encode()
+    release = server.raw(
+        "POST", "/v1/admin/nymph-releases", content, {"Content-Type": "application/octet-stream", "Accept": JSON}
+    )
+    job = one(queue="default")
+    assert server.post("/v1/producer/submit", job, X_LS_Namespace=ns).status == 200
+
+    async def talk() -> None:
+        line = Transport(parse_target(server.url), token=None, identity=identity, machine_id=machine)
+        try:
+            told = await line.hello(body)
+            assert told["key_id"] == first
+            poll = {"worker_id": told["worker_id"], "session": "01S", "n": 1, "timeout_s": 0}
+            (command,) = (await line.post(POLL, poll))["commands"]
+            query = {"invocation_id": job["invocation_id"], "claim": command["body"]["claim"], "attempt": 1}
+            held = {**poll, "n": 2, "held": [[query["invocation_id"], query["claim"], True]]}
+            await line.post(POLL, held)
+            await line.post_bytes("/v1/daemon/log-chunk", b"hi", query={**query, "stream": "stdout", "offset": 0})
+            assert await line.get(release.body["url"]) == content
+            rotated = await line.post(KEYS, {"worker_id": told["worker_id"], "public_key": identity.begin_rotation()})
+            identity.confirm_rotation(rotated["key_id"])
+            await line.post(POLL, {**held, "n": 3})
+        finally:
+            line.close()
+
+    trio.run(talk)
+    assert identity.key_id != first
+    worker_id = worker_id_of(ns, machine, "rig")
+    rows = server.get(f"/v1/namespaces/{ns}/workers/{worker_id}/keys").body["keys"]
+    assert [(row["keyId"], row["status"]) for row in rows] == [(first, "retiring"), (identity.key_id, "active")]
 
 
 # --- what goes with a namespace

@@ -12,7 +12,7 @@ from ..auth import Caller
 from ..http import HttpError, Request, Response, StreamResponse
 from ..orders import Order
 from ..records import ReleaseRow
-from ..releases import ANY_TARGET, MAX_BYTES, valid_sha256
+from ..releases import ANY_TARGET, MAX_BYTES, PATH, valid_sha256
 from ..render import answer, iso
 from ..structure import bad_field, read_map
 from .blobs import send_file
@@ -115,7 +115,8 @@ def _from_url(app: App, body: dict[str, Any]) -> dict[str, Any]:
     url, sha256 = body["url"], body.get("sha256")
     if type(url) is not str or not _URL.fullmatch(url):
         raise bad_field("url", "must be http(s)://…, or a path of this server")
-    row = app.releases.find(url.rpartition("/")[2])
+    ours, _, ref = url.rpartition(f"{PATH}/")
+    row = app.releases.find(ref) if ours or url.startswith(PATH) else None
     if sha256 is None and row is not None:
         sha256 = row.sha256
     if type(sha256) is not str or not valid_sha256(sha256):
