@@ -40,6 +40,7 @@ from .keeping.client import KeeperClient, KeeperError, KeeperTaken
 from .local_record import LocalRecord
 from .logs import Ring
 from .lookup import Boot, Flags
+from .payloads import Payloads
 from .performing.commands import Commands
 from .performing.contact import Contact
 from .performing.jobs import Jobs
@@ -111,6 +112,7 @@ class Daemon:
         self._facts: HostFacts
         self._root: Path
         self._transport: Transport
+        self._payloads: Payloads
         self._line: Line
 
     async def live(self) -> instructions.Exit | instructions.Restart | None:
@@ -162,6 +164,7 @@ class Daemon:
             except (IdentityError, SigningError, SigningUnavailable, OSError) as error:
                 raise CannotStart(f"[identity] is enabled, and there is no key to sign with: {error}") from error
         self._transport = self._open_transport()
+        self._payloads = Payloads(self._transport)
         self._line = Line(self._directory, self._nursery, self._parts)
         try:
             await self._line.open()
@@ -197,7 +200,7 @@ class Daemon:
         default = self._config.runtime.default_runner
         return Parts(
             runners=Runners(keeper, self._root, self._environ, default=default),
-            execs=Execs(keeper, self._transport, self._directory / "execs", self._environ),
+            execs=Execs(keeper, self._transport, self._directory / "execs", self._environ, payloads=self._payloads),
             setups=Setups(keeper, self._root, self._environ),
             relay=Relay(self._transport, keeper, self._root),
         )
@@ -209,7 +212,15 @@ class Daemon:
         recorder = None if write is None else Recorder(settings, write)
         shell = Shell(Core(settings) if recorder is None else recorder.core, recorder)
         pending = Pending(self._nursery)
-        jobs = Jobs(shell.tell, self._nursery, self._line, pending, may_begin=shell.may_begin)
+        jobs = Jobs(
+            shell.tell,
+            self._nursery,
+            self._line,
+            pending,
+            root=self._root,
+            payloads=self._payloads,
+            may_begin=shell.may_begin,
+        )
         contact = Contact(
             shell.tell,
             self._nursery,

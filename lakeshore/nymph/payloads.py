@@ -41,7 +41,10 @@ class Payloads:
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
-        self._presign = f"/v1/namespaces/{quote(transport.namespace, safe='')}/payloads/presign"
+
+    @property
+    def _presign(self) -> str:
+        return f"/v1/namespaces/{quote(self._transport.namespace, safe='')}/payloads/presign"
 
     async def fetch(self, ref: Mapping[str, Any], target: Path) -> None:
         """Download into a new file. PayloadError; then there is no file."""

@@ -69,6 +69,8 @@ class Transport:
         self.target = target
         self._aim = aim
         self.namespace = namespace
+        """In which payloads are; hello may tell another one."""
+        self._asks_for = namespace
         self._token, self._identity, self._machine_id = token, identity, machine_id
         self._pools = {
             "poll": AsyncPool(target, max_connections=_POLLS),
@@ -191,8 +193,8 @@ class Transport:
             token = identity.hello_bearer(token)
         if token:
             headers.append(("authorization", bearer(token)))
-        if self.namespace != "default":
-            headers.append(("x-ls-namespace", self.namespace))
+        if self._asks_for != "default":
+            headers.append(("x-ls-namespace", self._asks_for))
         if identity is not None and (hello or identity.worker_id is not None):
             headers += identity.sign(
                 method=method,

@@ -89,6 +89,8 @@ class Contact:
             if isinstance(answer.get("worker_id"), str) and answer["worker_id"]:
                 self.worker_id = answer["worker_id"]
                 self._named(self.worker_id)
+            if isinstance(answer.get("namespace"), str):
+                self._transport.namespace = answer["namespace"]
             self._tell(events.HelloAnswered(answer=answer))
             if answer.get("reject") is None:
                 self._greeted.set()

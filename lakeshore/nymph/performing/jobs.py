@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -21,11 +22,14 @@ from lakeshore.wire.messages import Pair
 
 from .. import endings, events, instructions
 from ..events import Event
+from ..execs import PayloadError
 from ..keeping.client import KeeperError, KeeperLost, Kept
+from ..payloads import Payloads
 from ..relay import Followed
 from ..runners.process import Outcome, Refused, Run, failed
 from ..runners.registry import Runners
 from ..transport import TransportError
+from ..workdir import made_root
 from .line import Line
 from .pending import Pending
 
@@ -53,7 +57,7 @@ class _Job:
 
 
 class Jobs:
-    """All of them."""
+    """All of them. `root` is where their directories are."""
 
     def __init__(
         self,
@@ -62,10 +66,13 @@ class Jobs:
         line: Line,
         pending: Pending,
         *,
+        root: Path,
+        payloads: Payloads,
         may_begin: Callable[[str, int], bool],
     ) -> None:
         self._tell, self._nursery, self._line = tell, nursery, line
         self._pending, self._may_begin = pending, may_begin
+        self._root, self._payloads = root, payloads
         self._jobs: dict[Pair, _Job] = {}
 
     @property
@@ -148,13 +155,15 @@ class Jobs:
 
     async def _live(self, job: _Job) -> Map:
         with job.before:
-            run = await self._prepared(job)
-            runner = self._runners.of(run)
-            if not self._may_begin(*job.pair):
-                self._tell(events.TimerFired())  # its lease is over: let the core see that first
-                return _unbegun().ending
-            job.before.shield = True  # from here on it is stopped through the keeper
-            job.kept = await runner.start(run)
+            async with self._arguments(job) as args:
+                run = run_of(job.body, args=args)
+                runner = self._runners.of(run)
+                if not self._may_begin(*job.pair):
+                    self._tell(events.TimerFired())  # its lease is over: let the core see that first
+                    return _unbegun().ending
+                job.before.shield = True  # from here on it is stopped through the keeper
+                with trio.CancelScope(shield=True):
+                    job.kept = await runner.start(run)
         if job.kept is None:
             return _unbegun().ending
         self._tell(events.JobStarted(invocation_id=job.pair[0], claim=job.pair[1], epoch=time.time()))
@@ -162,9 +171,24 @@ class Jobs:
             await self._stop(job)
         return await self._follow(job)
 
-    async def _prepared(self, job: _Job) -> Run:
-        await trio.lowlevel.checkpoint()
-        return run_of(job.body, args=job.body.get("args_blob") or b"")
+    @asynccontextmanager
+    async def _arguments(self, job: _Job) -> AsyncIterator[bytes | Path]:
+        """As they came, or in a file that was fetched: it is moved, or gone afterwards."""
+        ref = job.body.get("payload_ref")
+        if not isinstance(ref, Mapping):
+            await trio.lowlevel.checkpoint()
+            yield job.body.get("args_blob") or b""
+            return
+        path = self._root / f".args-{job.pair[0]}.{job.pair[1]}"
+        try:
+            await trio.to_thread.run_sync(made_root, self._root)
+            path.unlink(missing_ok=True)  # of a daemon that was killed
+            await self._payloads.fetch(ref, path)
+            yield path
+        except PayloadError as error:
+            raise Refused(failed("PayloadError", str(error))) from error
+        finally:
+            path.unlink(missing_ok=True)
 
     async def _follow(self, job: _Job) -> Map:
         kept = job.kept
@@ -178,7 +202,12 @@ class Jobs:
         with job.relay:
             followed = await parts.relay.follow(kept, printed)
         outcome = await parts.runners.of_job(kept).ended(kept)
-        return followed.ending(outcome.ending)
+        ending = followed.ending(outcome.ending)
+        if job.stop is None or job.stop[0] not in _NOT_OURS:
+            job.relay = trio.CancelScope()
+            with job.relay:
+                return await self._payloads.beside(ending, job.pair[0])
+        return ending
 
     async def _vouch(self, lease_s: float, took_s: float) -> None:
         running = [job.kept.id for job in self._jobs.values() if job.kept is not None and job.kept.exit is None]

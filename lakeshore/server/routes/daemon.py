@@ -72,7 +72,7 @@ async def hello(app: App, request: Request, caller: Caller) -> Response:
     if enrolled.reject is not None:
         return _rejected(request, enrolled.reject, enrolled.message)
     await _bind(app, caller, worker_id)
-    told: dict[str, Any] = {"key_id": enrolled.key_id}
+    told: dict[str, Any] = {"key_id": enrolled.key_id, "namespace": caller.ns}
     if said.session is not None:
         _check_name("session", said.session)
         try:
