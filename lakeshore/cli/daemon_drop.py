@@ -81,7 +81,8 @@ def kill(
                 continue
             done.append({"id": one.id, **row})
             if not as_json:
-                click.echo(f"killed {plain(one.label)} ({plain(one.id)})")
+                label = plain(row.get("label") or one.label)
+                click.echo(f"killed {label if label == one.id else f'{label} ({one.id})'}")
     if as_json:
         print_json(done)
     return ExitCode.FAILED if refused else ExitCode.OK
@@ -93,11 +94,11 @@ def _sure(workers: Workers, one: Found, *, keeps: bool) -> bool:
     reasons = []
     if one.begun:
         reasons.append("the name was only begun")
-    if row.get("hostId") and not keeps:
-        reasons.append(f"the instance {row['hostId']} is terminated")
+    if row.get("providerName") and not keeps:
+        reasons.append(f"its instance ({row['providerName']}) is terminated")
     held = row.get("inFlight")
-    if isinstance(held, list) and held:
-        reasons.append(f"it has {len(held)} job{'s' if len(held) > 1 else ''} in hand")
+    if isinstance(held, int) and held:
+        reasons.append(f"it has {held} job{'s' if held > 1 else ''} in hand")
     return not reasons or confirmed(f"kill {label_of(row)} ({one.id})? {'; '.join(reasons)}", yes=False)
 
 

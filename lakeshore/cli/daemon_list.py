@@ -15,13 +15,16 @@ import click
 from lakeshore.client.errors import ApiError
 from lakeshore.client.workers import Workers
 
-from .daemon_named import Row, find, freshest_first, label_of, machine_of, version_of
+from .daemon_named import Row, find, freshest_first, label_of, machine_of
 from .named import Named
-from .output import age, indented, json_text, local_time, moment, plain, say, table_text
+from .output import age, ahead, indented, json_text, local_time, moment, plain, say, table_text
 from .server import connect, server_options
 from .watching import shown, watch_option
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+SAID_TWICE = ("versions", "name")
+SETUP_LINES = 5
+"""Of the output of a script that failed."""
 COLUMNS = ("label", "state", "runners", "queues", "tags", "version", "seen", "machine_id")
 
 
@@ -93,7 +96,7 @@ def _table(rows: Sequence[Row]) -> str:
             _joined(row.get("runners")),
             _joined(row.get("queues")),
             _joined(row.get("tags")),
-            version_of(row) or "—",
+            str(row.get("version") or "—"),
             age(row.get("lastSeenAt"), now),
             machine_of(row) or "—",
         )
@@ -117,17 +120,39 @@ def _keys(workers: Workers, worker_id: str) -> list[dict[str, Any]]:
 
 
 def describe(row: Mapping[str, Any], now: datetime) -> list[str]:
-    """The record as lines for a person: facts in a column, then what is nested."""
+    """The record as lines for a person: facts in a column, then what is nested; a key and a script are a line each."""
     facts, nested = [], []
     width = max((len(key) for key in row), default=0) + 2
     for key, value in row.items():
-        if isinstance(value, dict) or (isinstance(value, list) and any(isinstance(one, dict | list) for one in value)):
+        if key in SAID_TWICE:
+            continue
+        if key in ("keys", "setups") and value:
+            tell = _key if key == "keys" else _setup
+            nested += [f"{key}:", *(f"  {line}" for one in value for line in tell(one, now))]
+        elif isinstance(value, dict) or (isinstance(value, list) and any(isinstance(x, dict | list) for x in value)):
             if value:
                 nested += [f"{key}:", *indented(value, 1)]
         elif isinstance(value, list):
             facts.append(f"{key:<{width}}{plain(', '.join(map(str, value)) or '—')}")
-        elif key.endswith("At") and moment(value) is not None:
+        elif key.endswith(("At", "Until")) and moment(value) is not None:
             facts.append(f"{key:<{width}}{local_time(value, now)}")
         else:
             facts.append(f"{key:<{width}}{'—' if value in (None, '') else plain(value)}")
     return facts + nested
+
+
+def _key(key: Mapping[str, Any], now: datetime) -> list[str]:
+    return [f"{plain(key.get('keyId'))}  {plain(key.get('status'))}  expires {ahead(key.get('expiresAt'), now)}"]
+
+
+def _setup(one: Mapping[str, Any], now: datetime) -> list[str]:
+    """How a script ended, or that it waits; with the end of what it printed when it failed."""
+    line = f"{plain(one.get('name') or one.get('id'))}  {plain(one.get('state'))}"
+    if one.get("state") not in ("done", "failed"):
+        return [f"{line}  {age(one.get('createdAt'), now)} ago"]
+    line += f"  exit {plain(one.get('exitCode'))}  {age(one.get('finishedAt'), now)} ago"
+    if one.get("state") == "done":
+        return [line]
+    why = [str(one["error"])] if one.get("error") else []
+    printed = str(one.get("stderr") or one.get("stdout") or "").splitlines()[-SETUP_LINES:]
+    return [line, *(f"  {plain(text)}" for text in (*why, *printed))]

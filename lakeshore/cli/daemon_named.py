@@ -98,14 +98,6 @@ def machine_of(row: Row) -> str:
     return str(row.get("machineId") or "")
 
 
-def version_of(row: Row) -> str:
-    """The daemon's version; empty where it has not said so."""
-    found: Any = row.get("capabilities")
-    for name in ("versions", "daemon"):
-        found = found.get(name) if isinstance(found, Mapping) else None
-    return str(found or "")
-
-
 def _names(row: Row) -> Iterable[str]:
     return (str(name) for name in (row.get("id"), row.get("label"), row.get("machineId")) if name)
 

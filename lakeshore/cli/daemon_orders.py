@@ -13,11 +13,11 @@ import click
 from lakeshore.client.workers import Workers
 
 from ..config.lengths import seconds_of
-from .daemon_named import Found, find
+from .daemon_named import find
 from .exits import ExitCode
 from .failures import Failure
 from .named import Named
-from .output import local_time, plain, print_json
+from .output import local_time, plain, print_json, say
 from .server import connect, server_options
 
 id_argument = click.argument("id_", metavar="<id>", type=Named("daemons"))
@@ -60,7 +60,10 @@ def setup(
     if as_json:
         print_json(answer)
         return
-    click.echo(f"queued {plain(name or 'setup')} for {plain(one.label)}; its outcome: {_show(one)}")
+    ahead = int(answer.get("position") or 1) - 1
+    before = f" after {ahead} other{'s' if ahead > 1 else ''}" if ahead else ""
+    click.echo(f"queued {plain(name or answer.get('setup_id'))} for {plain(one.label)}{before}")
+    say(f"its outcome: `lakeshore daemon show {one.label}`")
 
 
 @click.command()
@@ -150,7 +153,3 @@ def _text_of(script: str) -> str:
         raise Failure(f"{script} is no script: it is not UTF-8 text", code=ExitCode.USAGE) from error
     except OSError as error:
         raise Failure(f"cannot read {script}: {error.strerror}", code=ExitCode.USAGE) from error
-
-
-def _show(one: Found) -> str:
-    return f"`lakeshore daemon show {plain(one.label)}`"

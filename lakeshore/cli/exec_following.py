@@ -37,7 +37,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 Row = dict[str, Any]
 PASS_THROUGH = {"allow_interspersed_args": False}
 """Our options come first; from the first word on everything is the command's."""
-TRUNCATED = ("stdout truncated", "stderr truncated")
+RECORDED_BYTES = 1024 * 1024
+"""Of each stream in a record; more of it may have been printed."""
 
 
 def exec_options(command: F) -> F:
@@ -143,6 +144,7 @@ class _Told:
     def __init__(self, execs: Execs, exec_id: str, *, as_json: bool) -> None:
         self._execs, self._id, self._as_json = execs, exec_id, as_json
         self._position = 0
+        self._printed = {"stdout": 0, "stderr": 0}
         self._whole = as_json
         """Whether there is no more output to come."""
 
@@ -182,6 +184,7 @@ class _Told:
             say(f"note: {missing:,} bytes are not kept")
         data = base64.b64decode(part["bytes"])
         self._position = int(part["position"]) + len(data)
+        self._printed[part["stream"]] += len(data)
         stream: Any = sys.stderr if part["stream"] == "stderr" else sys.stdout
         stream.flush()
         stream.buffer.write(data)  # as it is: who asks for a command's output wants it so
@@ -189,11 +192,12 @@ class _Told:
 
     def ended(self, row: Row) -> int:
         """Say how it ended, where that is not all in the output; the exit status."""
-        error = row.get("error")
         if self._as_json:
             print_json(row)
-        elif error:
-            is_note = all(one in TRUNCATED for one in str(error).split("; "))
-            say(f"{'note' if is_note else 'error'}: {error}")
+        else:
+            whole = [f"{name} truncated" for name, printed in self._printed.items() if printed > RECORDED_BYTES]
+            reasons = [one for one in str(row.get("error") or "").split("; ") if one and one not in whole]
+            if reasons:
+                say(f"error: {'; '.join(reasons)}")
         code = row.get("exit_code")
         return (code if isinstance(code, int) else -1) & 0xFF

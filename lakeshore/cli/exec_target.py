@@ -7,11 +7,10 @@ from datetime import UTC, datetime
 from lakeshore.client.workers import Workers
 
 from .confirming import somebody_is_there
-from .daemon_named import Row, find, freshest_first, label_of, machine_of, version_of
+from .daemon_named import Row, find, freshest_first, label_of, machine_of
 from .exits import ExitCode
 from .failures import Failure
 from .output import age
-from .picker import pick
 
 AWAY = ("gone", "draining")
 
@@ -25,6 +24,8 @@ def target_of(workers: Workers, named: str | None, *, instead: str) -> str:
     rows = [row for row in freshest_first(workers.all()) if row.get("state") not in AWAY]
     if not rows:
         raise Failure("no live daemon in this namespace", hint="`lakeshore daemon install <ssh-host>` adds one")
+    from .picker import pick  # wall: only who picks pays for it
+
     now = datetime.now(UTC)
     chosen = pick("Run it on", [_line(row, now) for row in rows])
     if chosen is None:
@@ -39,6 +40,6 @@ def _line(row: Row, now: datetime) -> tuple[str, ...]:
         str(row.get("state")),
         f"seen {age(row.get('lastSeenAt'), now)} ago",
         *named,
-        version_of(row),
+        str(row.get("version") or ""),
         machine_of(row),
     )

@@ -48,7 +48,7 @@ class Workers:
         return self._api.map("POST", self._api.ours("workers", "cleanup"), body=body)
 
     def setup(self, worker_id: str, script: str, *, sudo: bool, refresh_capabilities: bool, name: str | None) -> Row:
-        """Queue a script, to be run after those before it."""
+        """Queue a script, to be run after those before it: `{setup_id, worker_id, name, position}`."""
         body: Row = {"script": script, "sudo": sudo, "refresh_capabilities": refresh_capabilities}
         return self._api.map("POST", self._path(worker_id, "setup"), body=body | ({"name": name} if name else {}))
 

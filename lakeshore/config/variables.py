@@ -30,7 +30,7 @@ KNOWN: dict[str, str] = {
     "LAKESHORE_PUBLIC_URL": "the address under which others reach the server",
     "LAKESHORE_BASE_URL": "where install.sh finds releases",
     "LAKESHORE_LOG_FORMAT": "human or json",
-    "LAKESHORE_DAEMON": "set inside a job of the host daemon",
+    "LAKESHORE_DAEMON": "the daemon that scripts/smoke-exec.sh uses; set inside a job of the host daemon",
     "LAKESHORE_DAEMON_KEY_MAX_AGE_S": "rotation of daemon keys",
     "LAKESHORE_DAEMON_KEY_OVERLAP_S": "rotation of daemon keys",
     "LAKESHORE_DAEMON_SKEW_S": "how far a daemon's clock may be off",
