@@ -70,17 +70,24 @@ def choose(
 
 
 def choose_admin(
-    *, url: str | None = None, namespace: str | None = None, environ: Mapping[str, str] = os.environ
+    *,
+    url: str | None = None,
+    namespace: str | None = None,
+    token: str | None = None,
+    environ: Mapping[str, str] = os.environ,
 ) -> Choice:
-    """The same for what needs the admin token. Failure (exit 1) when there is none for the chosen server."""
+    """The same for what needs the admin token (`token`, where a flag gave it). Failure (exit 1) when there is none for
+    the chosen server.
+    """
     from lakeshore.server.state import local_server  # wall: only an operator needs it
 
     named = environ.get("LAKESHORE_URL") or None
     saved, trouble = _saved(environ)
     here = local_server(None, environ)
     chosen = url or named or (saved.server if saved is not None else None) or (here.url if here is not None else None)
-    token = environ.get("LAKESHORE_ADMIN_TOKEN", "").strip() or None
-    if token is not None and url and named and not same_server(named, url):
+    given = token
+    token = given or environ.get("LAKESHORE_ADMIN_TOKEN", "").strip() or None
+    if given is None and token is not None and url and named and not same_server(named, url):
         raise Failure(
             f"LAKESHORE_ADMIN_TOKEN is not sent to {url}: it stands beside LAKESHORE_URL={named}",
             hint="unset LAKESHORE_URL, or set it to the server that the token is for",

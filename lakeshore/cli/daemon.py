@@ -11,6 +11,9 @@ from .groups import LazyGroup
 from .table import Entry
 
 VERBS = {
+    "install": "lakeshore.cli.daemon_install:install",
+    "uninstall": "lakeshore.cli.daemon_uninstall:uninstall",
+    "tunnels": "lakeshore.cli.daemon_tunnels:tunnels",
     "list": "lakeshore.cli.daemon_list:list_",
     "show": "lakeshore.cli.daemon_list:show",
     "exec": "lakeshore.cli.daemon_exec:exec_",

@@ -46,7 +46,7 @@ from .performing.contact import Contact
 from .performing.jobs import Jobs
 from .performing.line import Line, Parts
 from .performing.pending import Pending
-from .places import daemon_directory, working_directory
+from .places import daemon_directory, sign, working_directory
 from .recording import Recorder
 from .relay import Relay
 from .runners.registry import Runners
@@ -175,6 +175,8 @@ class Daemon:
             ) from error
         except (KeeperError, OSError) as error:
             raise CannotStart(f"the keeper of jobs cannot be started: {error}") from error
+        with contextlib.suppress(OSError):  # a full disk: it is for whoever tidies up later
+            sign(self._directory, config.daemon.label)
         self._nursery.start_soon(self._line.watch)
 
     def _open_identity(self) -> Identity:

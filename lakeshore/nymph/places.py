@@ -1,6 +1,6 @@
 """Where a daemon keeps what is its own, and where its jobs run.
 
-    $XDG_STATE_HOME/lakeshore/nymph/<daemon>/    (~/.local/state) 0700: its keeper, its jobs' output, its notes
+    $XDG_STATE_HOME/lakeshore/nymph/<daemon>/    (~/.local/state) 0700: its keeper, its jobs' output, notes, its label
     [runtime] workdir                            one directory a job
 
 A daemon is (server, namespace, machine, label), as the server knows it: the next one of the same finds its jobs there.
@@ -29,6 +29,11 @@ def daemon_directory(boot: Boot, machine_id: str, environ: Mapping[str, str]) ->
     parts = (config.server.url.rstrip("/"), config.server.namespace, machine_id, config.daemon.label)
     name = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
     return _home("XDG_STATE_HOME", ".local/state", environ) / "lakeshore" / "nymph" / name
+
+
+def sign(directory: Path, label: str) -> None:
+    """Write down in a daemon's directory whose it is, so that whoever removes that daemon finds it. OSError."""
+    (directory / "label").write_text(label + "\n", "utf-8")
 
 
 def working_directory(boot: Boot, environ: Mapping[str, str]) -> tuple[Path, str | None]:

@@ -76,7 +76,7 @@ def test_every_command_that_reads_can_answer_in_json(command: str) -> None:
     assert "--json" in {option for param in TREE[command].params for option in param.opts}
 
 
-ALONE = {"daemon status", "daemon stop", "daemon install", "daemon uninstall", "nymph tui"}
+ALONE = {"daemon status", "daemon stop", "daemon install", "daemon uninstall", "daemon tunnels", "nymph tui"}
 """What asks no server, or another host first."""
 TALKS = [
     name

@@ -1,0 +1,139 @@
+"""Real hosts for the tests of what goes over ssh: an sshd on loopback, and fresh users whose homes are the hosts'.
+
+Needs root (users are made), OpenSSH's server and client. One `Sshd` is one host key, one port, one configuration of
+the client; each `host(alias)` is an alias of a user of its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pwd
+import secrets
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+SSHD = "/usr/sbin/sshd"
+
+
+@dataclass
+class RemoteUser:
+    """One host as the tests see it: a user with a home."""
+
+    alias: str
+    name: str
+    home: Path
+
+    @property
+    def launches(self) -> list[Path]:
+        """The launch directories there."""
+        place = self.home / ".local/share/nymph/launches"
+        return sorted(place.iterdir()) if place.is_dir() else []
+
+    @property
+    def logs(self) -> list[Path]:
+        return sorted((self.home / ".local/share").glob("nymph-*.log"))
+
+    def processes(self) -> list[int]:
+        """What runs there, without sshd's own."""
+        uid = pwd.getpwnam(self.name).pw_uid
+        found = []
+        for about in Path("/proc").iterdir():
+            with contextlib.suppress(OSError):
+                if not about.name.isdecimal() or about.stat().st_uid != uid:
+                    continue
+                if (about / "comm").read_text().strip() not in ("sshd", "sftp-server") and os.readlink(about / "exe"):
+                    found.append(int(about.name))
+        return found
+
+
+@dataclass
+class Sshd:
+    """One running sshd and the client configuration that leads to it."""
+
+    directory: Path
+    port: int
+    process: subprocess.Popen[bytes]
+    config: Path
+    users: list[RemoteUser] = field(default_factory=list)
+
+    def host(self, alias: str, *more: str) -> RemoteUser:
+        """A fresh user, reached by this alias; `more` lines of the client's configuration."""
+        name = f"lt{secrets.token_hex(5)}"
+        home = Path("/home") / name
+        subprocess.run(["useradd", "-m", "-d", str(home), "-s", "/bin/bash", name], check=True, capture_output=True)
+        subprocess.run(["usermod", "-p", "*", name], check=True, capture_output=True)
+        keys = home / ".ssh" / "authorized_keys"
+        keys.parent.mkdir(mode=0o700)
+        shutil.copy(self.directory / "key.pub", keys)
+        about = home.stat()
+        for path in (keys.parent, keys):
+            os.chown(path, about.st_uid, about.st_gid)
+        block = f"Host {alias}\n    User {name}\n" + "".join(f"    {line}\n" for line in more)
+        self.config.write_text(block + self.config.read_text())  # the first value wins
+        user = RemoteUser(alias, name, home)
+        self.users.append(user)
+        return user
+
+    def said(self) -> str:
+        return (self.directory / "sshd.log").read_text()
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        for user in self.users:
+            deadline = time.monotonic() + 10
+            while subprocess.run(["pkill", "-KILL", "-u", user.name], check=False).returncode == 0:
+                if time.monotonic() > deadline:
+                    break
+                time.sleep(0.02)
+            subprocess.run(["userdel", "-r", user.name], check=False, capture_output=True)
+
+
+@contextlib.contextmanager
+def running_sshd(directory: Path, *more: str) -> Iterator[Sshd]:
+    """Start one; `more` lines of its configuration. Skips where it cannot be had."""
+    if os.geteuid() != 0:
+        pytest.skip("needs root: it makes users")
+    if not os.access(SSHD, os.X_OK) or shutil.which("ssh") is None:
+        pytest.skip("needs openssh-server and openssh-client")
+    Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
+    for name in ("hostkey", "key"):
+        subprocess.run(["ssh-keygen", "-qt", "ed25519", "-N", "", "-f", str(directory / name)], check=True)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    (directory / "sshd_config").write_text(
+        f"Port {port}\nListenAddress 127.0.0.1\nHostKey {directory}/hostkey\nPidFile {directory}/sshd.pid\n"
+        f"AuthorizedKeysFile .ssh/authorized_keys\nUsePAM no\nStrictModes no\nPasswordAuthentication no\n"
+        "KbdInteractiveAuthentication no\nSubsystem sftp internal-sftp\nMaxStartups 100\nLogLevel VERBOSE\n"
+        + "".join(f"{line}\n" for line in more)
+    )
+    key = (directory / "hostkey.pub").read_text().split(" ", 2)
+    (directory / "known_hosts").write_text(f"[127.0.0.1]:{port} {key[0]} {key[1]}\n")
+    config = directory / "config"
+    config.write_text(
+        f"Host *\n    HostName 127.0.0.1\n    Port {port}\n    IdentityFile {directory}/key\n    IdentitiesOnly yes\n"
+        f"    UserKnownHostsFile {directory}/known_hosts\n    GlobalKnownHostsFile none\n"
+        "    StrictHostKeyChecking yes\n"
+    )
+    process = subprocess.Popen([SSHD, "-D", "-f", str(directory / "sshd_config"), "-E", str(directory / "sshd.log")])
+    sshd = Sshd(directory, port, process, config)
+    try:
+        deadline = time.monotonic() + 20
+        while True:
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=5):
+                break
+            assert process.poll() is None, sshd.said()
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        yield sshd
+    finally:
+        sshd.close()
