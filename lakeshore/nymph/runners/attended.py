@@ -25,7 +25,7 @@ from ..keeping.client import KeeperClient, Kept, NotSpawned, Order
 from ..keeping.job import GRACE_S
 from ..workdir import Account, Workdir, WorkdirError, made_root
 from .given import seconds
-from .process import ENTRY, LOST, Outcome, ProcessRunner, Refused, Run, failed, job_id
+from .process import ENTRY, LOST, Outcome, ProcessRunner, Refused, Run, failed, job_id, script_command
 
 _BOOT = (
     "import sys; sys.path.insert(0, sys.argv[1]); "
@@ -191,6 +191,4 @@ def command(run: Run, workdir: Workdir, python: str, at: str) -> list[str]:
             str(run.run_config.get("entry") or ENTRY),
             *run.flags,
         ]
-    (workdir.path / "script.sh").write_text(run.script, encoding="utf-8", errors="surrogateescape")
-    (workdir.path / "script.sh").chmod(0o755)
-    return ["bash", f"{at}/script.sh"]
+    return script_command(run.script, workdir, at)

@@ -154,13 +154,8 @@ def order(run: Run, workdir: Workdir, environ: Mapping[str, str], owner: Account
     if run.script is None:
         argv = [python, "-m", str(run.run_config.get("entry") or ENTRY), *run.flags]
         env |= entry_path(python, env, workdir.path.parent, owner)
-    elif len(run.script.encode(errors="surrogateescape")) <= LONGEST_WORD:
-        argv = ["bash", "-c", run.script]
     else:
-        path = workdir.path / "script.sh"
-        path.write_text(run.script, encoding="utf-8", errors="surrogateescape")
-        path.chmod(0o755)  # in a directory that only the job's user can pass
-        argv = ["bash", str(path)]
+        argv = script_command(run.script, workdir, str(workdir.path))
     return Order(
         id=job_id(run),
         argv=as_owner(owner, argv, env),
@@ -181,6 +176,16 @@ def order(run: Run, workdir: Workdir, environ: Mapping[str, str], owner: Account
             "timeout_s": timeout_s,
         },
     )
+
+
+def script_command(script: str, workdir: Workdir, at: str) -> list[str]:
+    """What runs a script; `at` is what the job calls its directory."""
+    if len(script.encode(errors="surrogateescape")) <= LONGEST_WORD:
+        return ["bash", "-c", script]
+    path = workdir.path / "script.sh"
+    path.write_text(script, encoding="utf-8", errors="surrogateescape")
+    path.chmod(0o755)  # in a directory that only the job's user can pass
+    return ["bash", f"{at}/script.sh"]
 
 
 def job_id(run: Run) -> str:
@@ -212,7 +217,7 @@ def _outcome(claim: Mapping[str, Any], ended: Exit, workdir: Workdir, job: Path)
     if ended.cancelled_by is not None:
         text = "daemon shutdown grace expired" if ended.cancelled_by == SHUTDOWN else "cancelled"
         return Outcome(state="killed", error={"type": "Cancelled", "message": text, "traceback": ""})
-    told = None if claim.get("script") else workdir.error()
+    told = workdir.error() if not claim.get("script") or "sweep" in claim else None
     if told is not None:
         return Outcome(state="failed", error=told)
     if not claim.get("script") and "python" in claim:

@@ -1,11 +1,13 @@
 """A container: `docker run` in the foreground, and `docker stop` for TERM.
 
 docker's own client passes TERM on, but a first process without a handler ignores it, and a client that is killed leaves
-its container behind: so the container is stopped by its id, with docker's ten seconds before KILL.
+its container behind: so the container is stopped by its id, with docker's ten seconds before KILL. A young one gets
+TERM again each second: an interpreter that has just begun does not hear the first.
 """
 
 from __future__ import annotations
 
+import contextlib
 import re
 import subprocess
 import time
@@ -16,6 +18,7 @@ from typing import Any
 from .elsewhere import Elsewhere, Unable, asked
 
 STOP_S = 10
+YOUNG_S = 10.0
 _CID = re.compile(r"[0-9a-f]{12,64}")
 _DAEMON_FAILED, _NOT_EXECUTABLE, _NOT_FOUND = 125, 126, 127
 
@@ -33,7 +36,10 @@ class Container(Elsewhere):
             client = subprocess.Popen(self.told["argv"], stdin=subprocess.DEVNULL)  # noqa: S603  (docker)
         except FileNotFoundError:
             raise Unable("DockerError", "there is no docker on this host's PATH") from None
-        code = client.wait()
+        begun = time.monotonic()
+        while (code := self._waited(client)) is None:
+            if self._stopper is not None and time.monotonic() - begun < YOUNG_S:
+                asked(["docker", "kill", "--signal=TERM", self._named() or ""])
         if self._stopper is not None:
             self._stopper.wait()
         elif self.stopping:
@@ -47,6 +53,11 @@ class Container(Elsewhere):
                 f"the image {self.told['image']} has no {program} that runs",
             )
         return code if code >= 0 else 128 - code
+
+    def _waited(self, client: subprocess.Popen[bytes]) -> int | None:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return client.wait(timeout=1)
+        return None
 
     def stop(self) -> None:
         self.stopping = True

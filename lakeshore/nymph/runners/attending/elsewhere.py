@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -82,7 +83,10 @@ def write_all(fd: int, data: bytes) -> None:
 
 
 def asked(argv: Sequence[str], *, stdin: str | None = None, cwd: str | None = None) -> subprocess.CompletedProcess[str]:
-    """One command, whole; a command that is not there ends with 127, one that takes too long with 124."""
+    """One command, whole; a command that is not there ends with 127, one that takes too long with 124.
+
+    It does not hear the TERM that the whole job gets: what it has begun elsewhere would be lost with its answer.
+    """
     try:
         return subprocess.run(  # noqa: S603  (the tools of the elsewhere, by their documented names)
             argv,
@@ -94,11 +98,16 @@ def asked(argv: Sequence[str], *, stdin: str | None = None, cwd: str | None = No
             timeout=PATIENCE_S,
             check=False,
             cwd=cwd,
+            preexec_fn=_deaf,
         )
     except FileNotFoundError:
         return subprocess.CompletedProcess(argv, 127, "", f"there is no {argv[0]} on this host")
     except subprocess.TimeoutExpired:
         return subprocess.CompletedProcess(argv, 124, "", f"{argv[0]} did not answer within {PATIENCE_S:g} s")
+
+
+def _deaf() -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
 
 def said(done: subprocess.CompletedProcess[str]) -> str:

@@ -33,10 +33,10 @@ class Pod(Elsewhere):
         self._shown = 0
 
     def run(self) -> int:
-        done = self._asked("apply", "--validate=false", "-f", "-", stdin=json.dumps(self.told["manifest"]))
-        if done.returncode != 0:
-            raise Unable("KubeError", f"kubectl could not create the pod: {said(done)}")
         try:
+            done = self._asked("apply", "--validate=false", "-f", "-", stdin=json.dumps(self.told["manifest"]))
+            if done.returncode != 0:
+                raise Unable("KubeError", f"kubectl could not create the pod: {said(done)}")
             phase = self._follow()
             self._rest_of_the_log()
             if phase == "Succeeded":
