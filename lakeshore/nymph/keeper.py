@@ -17,31 +17,22 @@ import gc
 import os
 import select
 import signal
-import socket
 import sys
 import time
+from collections import deque
 
 from lakeshore._deaths import MemoryKills
 
-from .keeping import processes
-from .keeping.guard import GUARD_GRACE_S, guard, leave_terminal
-from .keeping.job import LEFTOVERS_GRACE_S, PATIENCE_S, Job, NotBegun, read_record, remove
+from .keeping import processes, spawning
+from .keeping.guard import guard, leave_terminal
+from .keeping.inheritance import inherited
+from .keeping.job import LEFTOVERS_GRACE_S, PATIENCE_S, Job, NotBegun, remove
+from .keeping.kin import Kin
 from .keeping.ledger import Ledger
-from .keeping.place import hold, is_ours, listen, unlink
-from .keeping.protocol import (
-    EXIT,
-    JOBS,
-    LEDGER,
-    LOCK,
-    MARK,
-    SOCKET,
-    VERSION,
-    BadMessage,
-    Decoder,
-    encode,
-    is_id,
-    private_directory,
-)
+from .keeping.peers import Peer, Peers
+from .keeping.place import hold
+from .keeping.protocol import JOBS, LEDGER, LOCK, VERSION, is_id, private_directory
+from .keeping.shelf import Shelf
 
 TYPE_CHECKING = False  # as in `keeping/protocol.py`
 if TYPE_CHECKING:
@@ -54,19 +45,9 @@ FIRST_S = 10.0
 TICK_S = 0.025
 LOOK_S = 0.5
 """Between two looks at how much the jobs have written."""
+AT_ONCE = 8
+"""Jobs that are spawned before the keeper looks up: who waits for an end waits for no more than these."""
 TAKEN = 3
-
-
-class Peer:
-    """A connection: what it said so far and what it has not read yet."""
-
-    def __init__(self, line: socket.socket) -> None:
-        self.line = line
-        self.decoder = Decoder()
-        self.out = bytearray()
-        self.greeted = False
-        self.leaving = False
-        """Closed once it has read what was said to it."""
 
 
 class Keeper:
@@ -74,32 +55,40 @@ class Keeper:
 
     def __init__(self, directory: str) -> None:
         self._directory = directory
+        self._home = os.open(".", os.O_RDONLY | os.O_CLOEXEC)
         self._jobs: dict[str, Job] = {}
+        """All that are not forgotten."""
+        self._active: dict[str, Job] = {}
+        """Those that have not ended."""
+        self._restless: dict[str, Job] = {}
+        """Of these, those whose program has ended, or that are being ended."""
         self._by_pid: dict[int, Job] = {}
-        self._held: list[tuple[Job, Peer, Any]] = []
-        """At their gates, and who asked for them."""
+        self._ordered: list[tuple[Job, Peer, Any]] = []
+        """Not yet recorded, and who asked for them."""
+        self._recorded: deque[tuple[Job, Peer, Any]] = deque()
+        """Not yet begun."""
         self._ledger = Ledger(LEDGER)
-        self._helpers: set[int] = set()
-        self._strays: dict[int, frozenset[str]] = {}
-        """Processes whose job is not known, by pid: the jobs that may have left them."""
+        self._shelf = Shelf()
         self._boot = processes.boot_id()
-        self._peers: dict[int, Peer] = {}
+        self._kin = Kin(directory, self._active, self._by_pid)
+        self._poll = select.poll()
+        self._peers = Peers(self._poll)
         self._daemon: Peer | None = None
         self._orphan_s = ORPHAN_S
         self._left_at: float | None = None
         self._started_at = _clock()
         self._look_at = 0.0
+        self._due = 0.0
+        """No deadline of a job is before it."""
         self._memory = MemoryKills(os.getpid())
         self._ending = False
-        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._poll = select.poll()
         self._woken, waker = os.pipe()
         for fd in (self._woken, waker):
             os.set_blocking(fd, False)
         signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
         signal.signal(signal.SIGTERM, self._asked_to_end)
-        for number in (signal.SIGINT, signal.SIGHUP):
+        for number in (signal.SIGINT, signal.SIGHUP, signal.SIGIO):  # the last one is that of a lease
             signal.signal(number, signal.SIG_IGN)
         self._poll.register(self._woken, select.POLLIN)
 
@@ -110,30 +99,36 @@ class Keeper:
 
     def open(self) -> None:
         """Take over what an earlier keeper left, then listen."""
-        self._take_over()
-        listen(self._listener)
-        self._poll.register(self._listener, select.POLLIN)
+        for job in inherited(self._directory, self._ledger, self._boot):
+            self._jobs[job.id] = job
+            if job.phase == "ended":
+                continue
+            self._active[job.id] = self._restless[job.id] = job
+            members = self._kin.members(job, processes.table())
+            if members:
+                self._kin.signal(job, signal.SIGTERM, members)
+            else:
+                self._conclude(job)
+        self._peers.open()
 
     def run(self) -> None:
         """Until nothing is left to keep and nobody is there."""
         while not self._done():
-            events = self._poll.poll(self._sleep_ms())
-            self._hear(events)
+            self._hear([fd for fd, _event in self._poll.poll(self._sleep_ms())])
+            self._record()
             self._begin()
             self._reap()
             self._attend()
-            self._speak()
-        self._listener.close()
-        unlink(SOCKET)
-
-    def _running(self) -> list[Job]:
-        return [job for job in self._jobs.values() if job.phase != "ended"]
+            self._peers.speak()
+            self._miss_daemon()
+        self._peers.close()
+        self._shelf.clear()
 
     def _done(self) -> bool:
-        if self._running():
+        if self._active or self._ordered or self._recorded:
             return False
         if self._ending:
-            return not any(peer.out for peer in self._peers.values())
+            return self._peers.silent()
         return not self._peers and (self._left_at is not None or _clock() >= self._started_at + FIRST_S)
 
     def _deserted_s(self) -> float | None:
@@ -145,15 +140,11 @@ class Keeper:
 
     def _sleep_ms(self) -> float | None:
         """Until the next deadline; None when there is none."""
-        running = self._running()
-        if any(job.phase != "running" or job.status is not None for job in running) or self._ending:
+        if self._recorded:
+            return 0
+        if self._restless or self._ending:
             return TICK_S * 1000
-        now = time.monotonic()
-        due = [job.timeout_at - now for job in running if job.timeout_at is not None]
-        clock = _clock()
-        due += [job.lease_until - clock for job in running if job.lease_until is not None]
-        if running:
-            due.append(self._look_at - now)
+        due = [self._due - time.monotonic()] if self._active else []
         deserted_s = self._deserted_s()
         if deserted_s is not None:
             due.append(-deserted_s)
@@ -161,59 +152,82 @@ class Keeper:
 
     def _attend(self) -> None:
         """What is due: deadlines, signals, endings."""
-        now, clock = time.monotonic(), _clock()
-        running = self._running()
+        now = time.monotonic()
         deserted = (self._deserted_s() or -1.0) >= 0
-        for job in running:
-            if job.phase == "running" and job.status is None:
-                if job.timeout_at is not None and now >= job.timeout_at:
-                    job.timed_out = True
-                    job.stop(None, now)
-                elif job.lease_until is not None and clock >= job.lease_until:
-                    job.stop("lease", now)
-                elif deserted or self._ending:
-                    job.stop("daemon gone" if deserted else "shutdown", now)
-                if job.phase == "stopping":
-                    self._signal(job, signal.SIGTERM)
-        if running and now >= self._look_at:
-            self._look_at = now + LOOK_S
-            self._memory.look()
-            for job in running:
-                job.shorten()
-        self._finish(running, now)
+        if self._active and (now >= self._due or deserted or self._ending):
+            looks = now >= self._look_at
+            if looks:
+                self._look_at = now + LOOK_S
+                self._memory.look()
+            self._due = self._look_at
+            for job in list(self._active.values()):
+                self._attend_to(job, now, "daemon gone" if deserted else "shutdown" if self._ending else None)
+                if looks and not job.shorten():
+                    self._stop(job, "output", now)
+        if self._restless:
+            self._finish(list(self._restless.values()), now)
 
-    def _finish(self, running: list[Job], now: float) -> None:
+    def _attend_to(self, job: Job, now: float, why: str | None) -> None:
+        if job.phase != "running" or job.status is not None:
+            return
+        clock = _clock()
+        if job.timeout_at is not None and now >= job.timeout_at:
+            job.timed_out = True
+            self._stop(job, None, now)
+        elif job.lease_until is not None and clock >= job.lease_until:
+            self._stop(job, "lease", now)
+        elif why is not None:
+            self._stop(job, why, now)
+        else:
+            self._expect(job, now, clock)
+
+    def _expect(self, job: Job, now: float, clock: float) -> None:
+        """Its deadlines. That of a lease comes sooner when the host sleeps: hence the looks in between."""
+        if job.timeout_at is not None:
+            self._due = min(self._due, job.timeout_at)
+        if job.lease_until is not None:
+            self._due = min(self._due, now + job.lease_until - clock)
+
+    def _stop(self, job: Job, why: str | None, now: float, grace_s: float | None = None) -> None:
+        was = job.phase
+        job.stop(why, now, grace_s)
+        if was == "running" and job.id in self._active:
+            self._restless[job.id] = job
+            self._kin.signal(job, signal.SIGTERM)
+
+    def _finish(self, jobs: list[Job], now: float) -> None:
         everything: dict[int, processes.Process] | None = None
-        for job in running:
-            if job.phase == "running" and job.status is None:
-                continue
+        orphans: bool | None = None
+        for job in jobs:
             if job.status is None and now < job.kill_at:
                 continue
-            if job.status is not None and not job.inherited and not self._left_anything(job):
-                self._conclude(job)
-                continue
+            if job.status is not None and not job.inherited:
+                orphans = self._kin.orphans() if orphans is None else orphans
+                if not orphans and not (job.pid and processes.group_lives(job.pid)):
+                    self._conclude(job)
+                    continue
             everything = processes.table() if everything is None else everything
-            members = self._members(job, everything)
+            members = self._kin.members(job, everything)
             if job.status is not None and not members:
                 self._conclude(job)
             elif job.phase == "running":
                 job.phase, job.kill_at = "stopping", now + min(job.grace_s, LEFTOVERS_GRACE_S)
-                self._signal(job, signal.SIGTERM, members)
+                self._kin.signal(job, signal.SIGTERM, members)
             elif now >= job.kill_at + PATIENCE_S and job.phase == "killing":
                 job.error = f"still there after KILL: {', '.join(map(str, sorted(members)))}"
                 self._conclude(job)
             elif now >= job.kill_at:
                 job.phase = "killing"
-                self._signal(job, signal.SIGKILL, members)
+                self._kin.signal(job, signal.SIGKILL, members)
 
     def _conclude(self, job: Job) -> None:
         self._by_pid.pop(job.pid, None)
+        self._active.pop(job.id, None)
+        self._restless.pop(job.id, None)
         told = job.ended()
-        self._strays = {pid: jobs for pid, jobs in self._strays.items() if os.path.exists(f"/proc/{pid}")}
+        self._kin.look()
         if self._daemon is not None:
-            self._say(self._daemon, {"event": "exit", "id": job.id, "claim": job.claim, "exit": told})
-
-    # --- processes
+            self._daemon.say({"event": "exit", "id": job.id, "claim": job.claim, "exit": told})
 
     def _reap(self) -> None:
         while True:
@@ -223,167 +237,69 @@ class Keeper:
                 return
             if pid == 0:
                 return
-            self._helpers.discard(pid)
-            self._strays.pop(pid, None)
+            self._kin.reaped(pid)
             job = self._by_pid.get(pid)
             if job is not None:
-                job.reaped(status)
+                job.status = status
+                self._restless[job.id] = job
 
-    def _left_anything(self, job: Job) -> bool:
-        """A cheap look, for nearly every job ends whole: its group, and children of ours that are no job's program."""
-        if job.pid and processes.group_lives(job.pid):
-            return True
-        orphans = processes.children()
-        return orphans is None or any(pid not in self._by_pid and pid not in self._helpers for pid in orphans)
+    # --- beginning
 
-    def _members(self, job: Job, everything: dict[int, processes.Process]) -> set[int]:
-        """What of a job still runs."""
-        if not everything:  # a system that does not tell
-            return {job.pid} if processes.group_lives(job.pid) else set()
-        me = os.getpid()
-        own = set()
-        if job.pid:
-            own = {p.pid for p in everything.values() if job.pid in (p.session, p.group, p.pid) and p.pid != me}
-        for process in everything.values():
-            if process.pid in own or process.pid == me:
+    def _record(self) -> None:
+        """All that were ordered in this round: one sync."""
+        if not self._ordered:
+            return
+        ordered, self._ordered = self._ordered, []
+        try:
+            self._ledger.add([job.record for job, _peer, _n in ordered])
+        except OSError as error:
+            for job, peer, n in ordered:
+                self._refuse(job, peer, n, f"the job cannot be begun: {error}")
+        else:
+            self._recorded.extend(ordered)
+
+    def _begin(self) -> None:
+        """Some of those that are recorded."""
+        known = []
+        for _ in range(min(AT_ONCE, len(self._recorded))):
+            job, peer, n = self._recorded.popleft()
+            try:
+                known.append(job.begin(self._memory, self._home, self._shelf))
+            except NotBegun as error:
+                self._ledger.forget(job.id)
+                self._refuse(job, peer, n, str(error))
                 continue
-            orphan = process.parent == me and process.pid not in self._by_pid and process.pid not in self._helpers
-            if job.inherited:
-                if processes.variable(process.pid, MARK) == job.directory:
-                    own.add(process.pid)
-            elif orphan and self._is_of(job, process):
-                own.add(process.pid)
-        return processes.below(own, everything)
-
-    def _is_of(self, job: Job, process: processes.Process) -> bool:
-        """Whose an orphan is: its session's, its group's, the one in its environment; else of the last that may be."""
-        if process.session in self._by_pid or process.group in self._by_pid:
-            return False
-        mark = processes.variable(process.pid, MARK)
-        if mark is not None and mark.startswith(self._directory):
-            return mark == job.directory
-        suspects = self._strays.get(process.pid)
-        if suspects is None:
-            suspects = frozenset(other.id for other in self._running())
-            self._strays[process.pid] = suspects
-        others = (self._jobs.get(id_) for id_ in suspects if id_ != job.id)
-        return all(other is None or other.phase == "ended" for other in others)
-
-    def _signal(self, job: Job, number: int, members: set[int] | None = None) -> None:
-        everything = processes.table() if members is None else {}
-        members = self._members(job, everything) if members is None else members
-        groups = [job.pid] if job.pid and processes.group_lives(job.pid) else []
-        grouped = {pid for pid in members if groups and _group(pid) == job.pid}
-        helper = processes.send(number, groups=groups, pids=members - grouped)
-        if helper is not None:
-            self._helpers.add(helper)
-
-    # --- what an earlier keeper left
-
-    def _take_over(self) -> None:
-        begun = self._ledger.records()
-        for name in sorted({*os.listdir(JOBS), *begun}):
-            directory = os.path.join(self._directory, JOBS, name)
-            record = begun.get(name)
-            if record is None:
-                remove(directory)  # it never began
-                continue
-            job = Job(name, directory)
-            job.claim, job.pid, job.start = record.get("claim"), int(record["pid"]), str(record.get("start", ""))
-            self._jobs[name] = job
-            told = read_record(os.path.join(directory, EXIT))
-            if told is not None:
-                job.phase, job.exit = "ended", told
-                continue
-            job.inherited, job.cancelled_by, job.status = True, "keeper", 0
-            here = record.get("boot") == self._boot
-            job.error = "its keeper was killed" if here else "the machine was started afresh"
-            job.phase, job.kill_at = "stopping", time.monotonic() + GUARD_GRACE_S
-            everything = processes.table()
-            leader = everything.get(job.pid)
-            if not here or (leader is not None and leader.start != job.start):
-                job.pid = 0  # that number is now another's
-            members = self._members(job, everything) if here else set()
-            if members:
-                self._signal(job, signal.SIGTERM, members)
-            else:
+            now = time.monotonic()
+            self._active[job.id] = job
+            if not job.pid:
                 self._conclude(job)
+            else:
+                self._by_pid[job.pid] = job
+                job.timeout_at = None if job.timeout_s is None else now + job.timeout_s
+                self._expect(job, now, _clock())
+            peer.say({**job.told(), "re": n})
+        self._ledger.note([record for record in known if record])
+
+    def _refuse(self, job: Job, peer: Peer, n: Any, why: str) -> None:
+        del self._jobs[job.id]
+        peer.say({"error": why, "kind": "not begun", "re": n})
 
     # --- the socket
 
-    def _hear(self, events: list[tuple[int, int]]) -> None:
-        fresh = False
-        for fd, _event in events:
-            if fd == self._woken:
-                try:
-                    os.read(fd, 4096)
-                except BlockingIOError:
-                    continue
-            elif fd == self._listener.fileno():
-                fresh = True
-            elif fd in self._peers:
-                self._listen_to(self._peers[fd])
-        if fresh:  # after the others: a daemon that has just died must not keep its successor out
-            self._welcome()
+    def _hear(self, fds: list[int]) -> None:
+        if self._woken in fds:
+            try:  # noqa: SIM105  (see `place.unlink`)
+                os.read(self._woken, 4096)
+            except BlockingIOError:
+                pass
+        for peer, message in self._peers.heard(fds):
+            self._obey(peer, message)
+        self._miss_daemon()
 
-    def _welcome(self) -> None:
-        while True:
-            try:
-                line, _address = self._listener.accept()
-            except OSError:
-                return
-            if not is_ours(line):
-                line.close()
-                continue
-            line.setblocking(False)
-            self._peers[line.fileno()] = Peer(line)
-            self._poll.register(line, select.POLLIN)
-
-    def _listen_to(self, peer: Peer) -> None:
-        try:
-            data = peer.line.recv(1 << 18)
-        except BlockingIOError:
-            return
-        except OSError:
-            data = b""
-        if not data:
-            self._drop(peer)
-            return
-        try:
-            for message in peer.decoder.feed(data):
-                self._obey(peer, message)
-        except BadMessage as error:
-            self._say(peer, {"error": str(error)})
-            peer.leaving = True
-
-    def _drop(self, peer: Peer) -> None:
-        self._poll.unregister(peer.line)
-        self._peers.pop(peer.line.fileno(), None)
-        peer.line.close()
-        if peer is self._daemon:
+    def _miss_daemon(self) -> None:
+        if self._daemon is not None and self._daemon.gone:
             self._daemon = None
             self._left_at = _clock()
-
-    def _say(self, peer: Peer, message: dict[str, Any]) -> None:
-        peer.out += encode(message)
-
-    def _speak(self) -> None:
-        for peer in list(self._peers.values()):
-            while peer.out:
-                try:
-                    sent = peer.line.send(peer.out)
-                except BlockingIOError:
-                    break
-                except OSError:
-                    self._drop(peer)
-                    break
-                del peer.out[:sent]
-            else:
-                if peer.leaving:
-                    self._drop(peer)
-                    continue
-            if peer.line.fileno() >= 0:
-                self._poll.modify(peer.line, select.POLLIN | (select.POLLOUT if peer.out else 0))
 
     def _obey(self, peer: Peer, message: dict[str, Any]) -> None:
         verb = getattr(self, f"_do_{message.get('do')}", None)
@@ -400,7 +316,7 @@ class Keeper:
                 answer = {"error": str(error), "kind": "not begun"}
             except (KeyError, TypeError, ValueError) as error:
                 answer = {"error": f"{message.get('do')}: {error!r}", "kind": "usage"}
-        self._say(peer, {**answer, "re": message.get("n")})
+        peer.say({**answer, "re": message.get("n")})
 
     # --- verbs
 
@@ -421,43 +337,11 @@ class Keeper:
             raise NotBegun(f"job {id_} is here already")
         if self._ending:
             raise NotBegun("the keeper is ending")
-        directory = os.path.join(self._directory, JOBS, id_)
-        job = Job(id_, directory)
-        try:
-            os.mkdir(directory, 0o700)
-        except OSError as error:
-            raise NotBegun(f"the job cannot be begun: {error}") from None
-        try:
-            if time.monotonic() >= self._look_at:
-                self._memory.look()
-            job.hold(message, self._boot, self._memory)
-        except BaseException:
-            remove(directory)
-            raise
+        job = Job(id_, os.path.join(self._directory, JOBS, id_))
+        job.take(message, self._boot)
         self._renew(job, message.get("lease_s"))
-        self._jobs[id_] = self._by_pid[job.pid] = job
-        self._held.append((job, peer, message.get("n")))
-
-    def _begin(self) -> None:
-        """All that were asked for in this round: one sync, then their gates."""
-        if not self._held:
-            return
-        held, self._held = self._held, []
-        try:
-            self._ledger.add([job.record for job, _peer, _n in held])
-            failed = None
-        except OSError as error:
-            failed = f"the job cannot be begun: {error}"
-        for job, peer, n in held:
-            try:
-                job.release(time.monotonic(), failed)
-                answer = job.told()
-            except NotBegun as error:
-                del self._jobs[job.id], self._by_pid[job.pid]
-                self._ledger.forget(job.id)
-                remove(job.directory)
-                answer = {"error": str(error), "kind": "not begun"}
-            self._say(peer, {**answer, "re": n})
+        self._jobs[id_] = job
+        self._ordered.append((job, peer, message.get("n")))
 
     def _do_list(self, _peer: Peer, _message: dict[str, Any]) -> dict[str, Any]:
         return {"jobs": [job.told() for job in self._jobs.values()]}
@@ -466,20 +350,19 @@ class Keeper:
         job = self._jobs.get(message["id"])
         if job is None:
             return {"error": f"no job {message['id']}", "kind": "unknown"}
-        was = job.phase
-        job.stop(str(message.get("why") or "cancel"), time.monotonic(), message.get("grace_s"))
-        if was == "running" and job.phase == "stopping":
-            self._signal(job, signal.SIGTERM)
+        self._stop(job, str(message.get("why") or "cancel"), time.monotonic(), message.get("grace_s"))
         return job.told()
 
     def _do_renew(self, _peer: Peer, message: dict[str, Any]) -> None:
         """These jobs' leases (all that run when none is named) last for so long from now."""
-        for id_ in message.get("ids") or list(self._jobs):
+        for id_ in message.get("ids") or list(self._active):
             if id_ in self._jobs:
                 self._renew(self._jobs[id_], message["lease_s"])
 
     def _renew(self, job: Job, lease_s: float | None) -> None:
         job.lease_until = None if lease_s is None else _clock() + float(lease_s)
+        if job.id in self._active:
+            self._expect(job, time.monotonic(), _clock())
 
     def _do_forget(self, _peer: Peer, message: dict[str, Any]) -> dict[str, Any] | None:
         job = self._jobs.get(message["id"])
@@ -488,7 +371,8 @@ class Keeper:
         if job.phase != "ended":
             return {"error": f"job {job.id} still runs", "kind": "running"}
         self._ledger.forget(job.id)
-        remove(job.directory)
+        if not self._shelf.put(job.directory):
+            remove(job.directory)
         del self._jobs[job.id]
         return None
 
@@ -500,13 +384,6 @@ class Keeper:
 def _clock() -> float:
     """Seconds on a clock that counts suspend: for leases, which go on while a lid is closed."""
     return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
-
-
-def _group(pid: int) -> int:
-    try:
-        return os.getpgid(pid)
-    except OSError:
-        return 0
 
 
 def _keep(directory: str, ready: int) -> None:
@@ -531,7 +408,7 @@ def main(directory: str) -> int:
     private_directory(directory)
     directory = os.path.realpath(directory)
     os.chdir(directory)
-    os.umask(0o077)
+    os.umask(spawning.MASK)
     os.makedirs(JOBS, mode=0o700, exist_ok=True)
     heard, ready = os.pipe()
     if os.fork():

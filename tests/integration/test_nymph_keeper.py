@@ -37,7 +37,7 @@ def place(tmp_path: Path) -> Path:
 def test_a_job_is_recorded_before_it_runs_and_its_end_is_written_whole(place: Path) -> None:
     async def main() -> None:
         async with k.keeper(place) as keeper:
-            look = f"cat $DREAMLAKE_JOB/job.json; grep -c one {place}/begun.log >&2; exit 3"
+            look = f"cat $DREAMLAKE_JOB/job.json; grep -c invocation_id {place}/begun.log >&2; exit 3"
             job = await keeper.spawn(k.bash("one", look, claim={"invocation_id": "one", "claim": 7}))
             ended = await keeper.wait("one")
             assert (ended.code, ended.signal, ended.oom, ended.timed_out, ended.cancelled_by) == (
@@ -47,9 +47,10 @@ def test_a_job_is_recorded_before_it_runs_and_its_end_is_written_whole(place: Pa
                 False,
                 None,
             )
-            record = json.loads((Path(job.directory) / "stdout").read_text())
-            assert record["claim"] == {"invocation_id": "one", "claim": 7}
-            assert (record["pid"], record["start"], record["boot"]) == (job.pid, job.start, keeper.boot)
+            first = json.loads((Path(job.directory) / "stdout").read_text())
+            assert (first["claim"], first["boot"]) == ({"invocation_id": "one", "claim": 7}, keeper.boot)
+            record = json.loads((Path(job.directory) / "job.json").read_text())
+            assert record == {**first, "pid": job.pid, "start": job.start}
             assert (Path(job.directory) / "stderr").read_text().strip() == "1"
             told = json.loads((Path(job.directory) / "exit.json").read_text())
             assert told == {"code": 3, "signal": None, "oom": False, "timed_out": False, "cancelled_by": None}

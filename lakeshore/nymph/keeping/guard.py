@@ -8,7 +8,8 @@ import time
 
 from . import processes
 from .job import PATIENCE_S, read_record
-from .protocol import EXIT, JOB, JOBS, LOG
+from .ledger import Ledger
+from .protocol import EXIT, JOBS, LEDGER, LOG
 
 GUARD_GRACE_S = 2.0
 """What jobs get between TERM and KILL when their keeper was killed."""
@@ -46,10 +47,9 @@ def guard(keeper: int) -> None:
 
 def _end_groups() -> None:
     """The guard's work on a system that does not tell what runs below it: the recorded groups that did not end."""
-    records = (
-        read_record(os.path.join(JOBS, name, JOB)) for name in os.listdir(JOBS) if not read_record(_exit_of(name))
-    )
-    groups = [int(record["pid"]) for record in records if record is not None]
+    begun = Ledger.read(LEDGER)
+    groups = [int(record.get("pid") or 0) for id_, record in begun.items() if read_record(_exit_of(id_)) is None]
+    groups = [group for group in groups if group]
     processes.send(signal.SIGTERM, groups=groups)
     until = time.monotonic() + GUARD_GRACE_S
     while time.monotonic() < until and any(processes.group_lives(group) for group in groups):

@@ -2,9 +2,9 @@
 
 The order of its life:
 
-1. a child is forked; in a session of its own it waits at a gate
-2. `job.json` (id, claim, pid, start, boot) is written; the same record, in the ledger, is synced to the disk
-3. the gate opens and the child becomes the program. It never begins unrecorded; a keeper that dies before lets it end
+1. its record (id, claim, boot) is synced, in the ledger, with those of all jobs that are begun in the same moment
+2. `job.json`, the same record, is written, and its files are opened
+3. it is spawned, in a session of its own: never unrecorded. Its pid and its start follow, into both records
 4. the program ends, or is asked to: TERM, the grace, KILL, for its session, its group, what descends from them and what
    left them (known by `MARK` in its environment). What a program leaves running when it ends is ended the same way
 5. nothing of it runs any more: `exit.json` appears, whole: {code, signal, oom, timed_out, cancelled_by}, and `error`
@@ -21,8 +21,9 @@ import time
 
 from lakeshore._deaths import MemoryKills, signal_name
 
-from . import processes
+from . import processes, spawning
 from .protocol import EXIT, JOB, MARK, STDERR, STDOUT
+from .shelf import NEW_EXIT, Shelf
 
 TYPE_CHECKING = False  # as in `protocol.py`
 if TYPE_CHECKING:
@@ -35,13 +36,7 @@ PATIENCE_S = 10.0
 """After KILL: a process that hangs in the kernel is reported, not waited for."""
 OUTPUT_MAX = 64 << 20
 """How much of each output file stays readable, in bytes; of a flood the head is given back to the disk."""
-_MOST_FILES = min(os.sysconf("SC_OPEN_MAX"), 1 << 16)
 _OOM_CODE = 128 + signal.SIGKILL  # a shell's, whose program was killed
-_RESET = tuple(
-    getattr(signal, name)
-    for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGPIPE", "SIGXFSZ", "SIGCHLD")
-    if hasattr(signal, name)
-)
 
 
 class NotBegun(Exception):
@@ -58,8 +53,6 @@ class Job:
         "dropped",
         "error",
         "exit",
-        "failure",
-        "gate",
         "grace_s",
         "id",
         "inherited",
@@ -67,6 +60,7 @@ class Job:
         "kills_before",
         "lease_until",
         "memory",
+        "order",
         "output_keep",
         "output_max",
         "phase",
@@ -86,8 +80,9 @@ class Job:
         self.pid, self.start = 0, ""
         self.status: int | None = None  # of waitpid, once it was reaped
         self.exit: dict[str, Any] | None = None
+        self.order: dict[str, Any] = {}
         self.record: dict[str, Any] = {}
-        self.gate = -1
+        """What the ledger holds of it."""
         self.timeout_s: float | None = None
         self.timeout_at: float | None = None
         self.lease_until: float | None = None
@@ -97,7 +92,6 @@ class Job:
         self.cancelled_by: str | None = None
         self.error: str | None = None
         self.inherited = False  # it was another keeper's, which was killed: not our child
-        self.failure = -1  # the pipe on which a child says why it did not become its program
         self.memory: MemoryKills | None = None
         self.kills_before: int | None = None
         self.output_max, self.output_keep = OUTPUT_MAX, 0
@@ -105,78 +99,70 @@ class Job:
 
     # --- beginning
 
-    def hold(self, order: dict[str, Any], boot: str, memory: MemoryKills) -> None:
-        """Step 1. NotBegun when it cannot be. `memory` counts for this process, and so for its children."""
-        argv = [str(word) for word in order["argv"]]
+    def take(self, order: dict[str, Any], boot: str) -> None:
+        """Read what is wanted. NotBegun, or what Python raises, for an order that is none."""
+        if not order["argv"]:
+            raise NotBegun("argv is empty")
+        order["argv"] = [str(word) for word in order["argv"]]
+        order["env"] = {**(order.get("env") or {}), MARK: self.directory}
+        self.order = order
         self.claim = order.get("claim")
         self.grace_s = float(order.get("grace_s", GRACE_S))
         timeout_s = order.get("timeout_s")
         self.timeout_s = None if timeout_s is None else float(timeout_s)
         self.output_keep = int(order.get("output_keep", 0))
         self.output_max = max(int(order.get("output_max", OUTPUT_MAX)), 4 * self.output_keep)
-        if not argv:
-            raise NotBegun("argv is empty")
-        env = {**order.get("env", {}), MARK: self.directory}
-        gate_in, gate = os.pipe()
-        failed_in, failed = os.pipe()
+        self.record = {"id": self.id, "claim": self.claim, "boot": boot, "began_at": time.time()}
+
+    def begin(self, memory: MemoryKills, home: int, shelf: Shelf) -> dict[str, Any]:
+        """Steps 2 and 3, when step 1 is done; what is known now for its record. When there is no such program, it has
+        ended. NotBegun when it cannot be; then nothing of it is left. `memory` counts for this process, and so for its
+        children; `home` is the keeper's directory.
+        """
+        if self.phase != "running":
+            raise NotBegun("it was stopped before it began")
         files: list[int] = []
         try:
-            files.append(os.open(order.get("stdin") or os.devnull, os.O_RDONLY | os.O_CLOEXEC))
-            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+            if not shelf.take(self.directory):
+                os.mkdir(self.directory, 0o700)
+            record = _opened(os.path.join(self.directory, JOB))
+            files.append(record)
+            text = json.dumps(self.record).encode("ascii")
+            _overwrite(record, text)
+            files.append(os.open(self.order.get("stdin") or os.devnull, os.O_RDONLY | os.O_CLOEXEC))
             for name in (STDOUT, STDERR):
-                if name == STDERR and order.get("merge"):
+                if name == STDERR and self.order.get("merge"):
                     files.append(files[-1])
                 else:
-                    files.append(os.open(os.path.join(self.directory, name), flags, 0o600))
-            me = os.getpid()
-            pid = os.fork()
-            if pid == 0:
-                _become(argv, env, order, files, gate_in, failed, me)
-        except OSError as error:
-            os.close(gate)
-            os.close(failed_in)
-            raise NotBegun(f"the job cannot be begun: {error}") from None
-        finally:
-            for fd in {gate_in, failed, *files}:
-                os.close(fd)
-        try:
-            self.pid, self.failure, self.gate = pid, failed_in, gate
-            found = processes.look(pid)
-            self.start = found.start if found is not None else ""
+                    files.append(_opened(os.path.join(self.directory, name), os.O_APPEND))
             self.memory, self.kills_before = memory, memory.seen
-            _offer_first(pid)
-            self.record = {"id": self.id, "claim": self.claim, "pid": pid, "start": self.start, "boot": boot}
-            self.record["began_at"] = time.time()
-            with open(os.path.join(self.directory, JOB), "x", encoding="utf-8") as file:
-                json.dump(self.record, file)
+            try:
+                self.pid = self._spawned(files[1:], home)
+            except spawning.NoProgram as error:
+                self.error = str(error)
+                return {}
+            found = processes.look(self.pid)
+            self.start = found.start if found is not None else ""
+            _add(record, len(text) - 1, f', "pid": {self.pid}, "start": "{self.start}"}}')
         except OSError as error:
-            self.give_up()
-            raise NotBegun(f"the job cannot be begun: {error}") from None
-
-    def release(self, now: float, failed: str | None = None) -> None:
-        """Step 3. NotBegun when the child has gone meanwhile, or the record was not synced (`failed` says why)."""
-        if failed is not None:
-            self.give_up()
-            raise NotBegun(failed)
-        gate, self.gate = self.gate, -1
-        try:
-            os.write(gate, b"!")
-        except OSError as error:
-            self.give_up()
+            remove(self.directory)
             raise NotBegun(f"the job cannot be begun: {error}") from None
         finally:
-            os.close(gate)
-        if self.timeout_s is not None:
-            self.timeout_at = now + self.timeout_s
-
-    def give_up(self) -> None:
-        """End the child, which still waits at the gate."""
-        os.kill(self.pid, signal.SIGKILL)
-        os.waitpid(self.pid, 0)
-        for fd in (self.failure, self.gate):
-            if fd >= 0:
+            for fd in set(files):
                 os.close(fd)
-        self.failure = self.gate = -1
+            self.order = {}
+        _offer_first(self.pid)
+        return {"id": self.id, "pid": self.pid, "start": self.start}
+
+    def _spawned(self, files: list[int], home: int) -> int:
+        return spawning.spawn(
+            self.order["argv"],
+            self.order["env"],
+            cwd=self.order.get("cwd") or "/",
+            umask=int(self.order.get("umask", 0o022)),
+            files=files,
+            home=home,
+        )
 
     # --- ending
 
@@ -191,16 +177,6 @@ class Job:
             self.phase, self.kill_at = "stopping", now + grace_s
         elif self.phase == "stopping":
             self.kill_at = min(self.kill_at, now + grace_s)
-
-    def reaped(self, status: int) -> None:
-        """Its program has ended."""
-        self.status = status
-        if self.failure >= 0:
-            told = os.read(self.failure, 4096)
-            os.close(self.failure)
-            self.failure = -1
-            if told:
-                self.error = told.decode(errors="replace")
 
     def ended(self) -> dict[str, Any]:
         """Step 5: what `exit.json` now holds."""
@@ -223,32 +199,38 @@ class Job:
         if self.error is not None:
             self.exit["error"] = self.error
         self.phase = "ended"
-        path = os.path.join(self.directory, EXIT)
+        new = os.path.join(self.directory, NEW_EXIT)
         try:
-            with open(f"{path}.new", "w", encoding="utf-8") as file:
-                json.dump(self.exit, file)
-            os.replace(f"{path}.new", path)
+            fd = _opened(new)
+            try:
+                _overwrite(fd, json.dumps(self.exit).encode("ascii"))
+            finally:
+                os.close(fd)
+            os.replace(new, os.path.join(self.directory, EXIT))
         except OSError as error:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ENOENT, errno.EROFS):
                 raise  # a full disk must not cost the others their keeper: the daemon is told by message
             self.exit["unrecorded"] = str(error)
         return self.exit
 
-    def shorten(self) -> None:
-        """Give the disk back what a flood has written before the last half of `output_max`, but for `output_keep`."""
+    def shorten(self) -> bool:
+        """Give the disk back what a flood has written: all but its last half of `output_max`, and its `output_keep`.
+        False when the disk cannot drop it.
+        """
         for name, dropped in self.dropped.items():
             path = os.path.join(self.directory, name)
             try:
                 size = os.lstat(path).st_size
             except OSError:
                 continue
-            if size - dropped > self.output_max:  # `output_keep` is a small part of it
+            if size - dropped > self.output_max:
                 upto = (size - self.output_max // 2) & ~0xFFF
                 if processes.drop(path, -(-self.output_keep // 4096) * 4096, upto):
                     self.dropped[name] = upto
                 elif self.phase == "running":
                     self.error = f"{name} grew above {self.output_max} bytes on a disk that cannot drop its head"
-                    self.stop("output", time.monotonic())
+                    return False
+        return True
 
     def told(self) -> dict[str, Any]:
         """How it stands, for the daemon."""
@@ -265,6 +247,18 @@ class Job:
 
 def remove(directory: str) -> None:
     """A job's directory, in which there are only files. What cannot be removed stays."""
+    for name in (STDOUT, STDERR, JOB, EXIT):
+        try:  # noqa: SIM105  (see `place.unlink`)
+            os.unlink(os.path.join(directory, name))
+        except OSError:
+            pass
+    try:
+        os.rmdir(directory)
+    except OSError:
+        _remove_the_rest(directory)
+
+
+def _remove_the_rest(directory: str) -> None:
     try:
         for name in os.listdir(directory):
             os.unlink(os.path.join(directory, name))
@@ -283,33 +277,23 @@ def read_record(path: str) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-def _become(
-    argv: list[str], env: dict[str, str], order: dict[str, Any], files: list[int], gate: int, failed: int, parent: int
-) -> None:
-    """The child: wait at the gate, then be the program. Never returns."""
-    try:
-        os.setsid()
-        for number in _RESET:  # some stay ignored over an exec, and TERM must end it at the gate
-            signal.signal(number, signal.SIG_DFL)
-        processes.end_with_parent()
-        for target, fd in enumerate(files):
-            os.dup2(fd, target)
-        low, high = sorted((gate, failed))  # others' gates must end with the keeper, not with this child
-        for first, last in ((3, low), (low + 1, high), (high + 1, _MOST_FILES)):
-            os.closerange(first, last)
-        if os.getppid() != parent or os.read(gate, 1) != b"!":
-            os._exit(125)
-        what = f"the directory {order.get('cwd')}"
-        os.chdir(order.get("cwd") or "/")
-        os.umask(int(order.get("umask", 0o022)))
-        what = argv[0]
-        os.execvpe(argv[0], argv, env)  # noqa: S606  (the caller's program)
-    except OSError as error:
-        os.write(failed, f"{what}: {error.strerror}".encode(errors="replace"))
-    except BaseException as error:  # noqa: BLE001  (whatever it is, this copy of the keeper ends here)
-        os.write(failed, repr(error).encode(errors="replace"))
-    finally:
-        os._exit(127)
+def _opened(path: str, flags: int = 0) -> int:
+    """A new file of ours, or one that was used before."""
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | flags, 0o600)
+
+
+def _overwrite(fd: int, text: bytes) -> None:
+    """In place: a file that is emptied first is written to the disk at once by some file systems."""
+    os.write(fd, text)
+    os.ftruncate(fd, len(text))
+
+
+def _add(record: int, at: int, text: str) -> None:
+    """What is known once it runs. On a full disk it stays in the ledger's memory."""
+    try:  # noqa: SIM105  (see `place.unlink`)
+        os.pwrite(record, text.encode("ascii"), at)
+    except OSError:
+        pass
 
 
 def _offer_first(pid: int) -> None:

@@ -2,7 +2,8 @@
 
 One file for all of them, `begun.log`: a line a job, written and synced once for all that are begun in the same moment
 (a file and two directories, synced for each job, cost three syncs apiece). A forgotten job is crossed out by a later
-line; the file starts afresh when nothing is left, and is rewritten without what is crossed out when it grows.
+line, and what is known later (its pid) is another one; the file starts afresh when nothing is left, and is rewritten
+without what is crossed out when it grows.
 """
 
 from __future__ import annotations
@@ -26,22 +27,28 @@ class Ledger:
 
     def __init__(self, path: str) -> None:
         self._path = path
-        self._records: dict[str, dict[str, Any]] = {}
+        self._records = self.read(path)
+        self._fd = self._rewritten()
+
+    @staticmethod
+    def read(path: str) -> dict[str, dict[str, Any]]:
+        """What a file says began and is not forgotten, by id."""
+        records: dict[str, dict[str, Any]] = {}
         try:
             with open(path, "rb") as file:
                 lines = file.read().split(b"\n")
         except FileNotFoundError:
-            lines = []
+            return records
         for line in lines:
             try:
                 record = json.loads(line)
                 if record.get("forget"):
-                    self._records.pop(record["id"], None)
+                    records.pop(record["id"], None)
                 else:
-                    self._records[record["id"]] = record
+                    records.setdefault(record["id"], {}).update(record)
             except (ValueError, AttributeError, KeyError):
                 continue  # the last one, of which only a part got to the disk: it began nothing
-        self._fd = self._rewritten()
+        return records
 
     def records(self) -> dict[str, dict[str, Any]]:
         """What began and is not forgotten, by id."""
@@ -58,6 +65,15 @@ class Ledger:
             raise
         for record in records:
             self._records[record["id"]] = record
+
+    def note(self, records: list[dict[str, Any]]) -> None:
+        """More about jobs that are there: for the next keeper, so not synced. A full disk keeps nothing."""
+        for record in records:
+            self._records[record["id"]].update(record)
+        try:
+            _write(self._fd, b"".join(_line(record) for record in records))
+        except OSError:
+            return
 
     def forget(self, id_: str) -> None:
         """Cross a job out. Not synced: at worst its end is told twice."""

@@ -10,6 +10,7 @@ The meeting place is a directory of the daemon's own, 0700:
     keeper.sock    0600; only the same user (or root) is heard, and one daemon at a time
     begun.log      the jobs that began and are not forgotten
     keeper.log     what went wrong in the keeper itself
+    spare/         while it lives: emptied directories for the next jobs
     jobs/<id>/     0700, one for each job that is not forgotten: job.json, stdout, stderr, exit.json
 """
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 VERSION = 1
-LOCK, SOCKET, LOG, LEDGER, JOBS = "keeper.lock", "keeper.sock", "keeper.log", "begun.log", "jobs"
+LOCK, SOCKET, LOG, LEDGER, JOBS, SHELF = "keeper.lock", "keeper.sock", "keeper.log", "begun.log", "jobs", "spare"
 JOB, EXIT, STDOUT, STDERR = "job.json", "exit.json", "stdout", "stderr"
 MAX_MESSAGE = 16 << 20
 MARK = "DREAMLAKE_JOB"
