@@ -259,15 +259,15 @@ def _make_reader(shape: type[Any], encoding: str) -> Callable[[Any], Any]:
     lines = ["def read(_value):", "    _get = _value.get"]
     fields = dataclasses.fields(shape)
     for field in fields:
-        name, kind = field.name, _without_none(hints[field.name])
-        lines.append(f"    {name} = _get({name!r})")
+        name, kind = f"its_{field.name}", _without_none(hints[field.name])  # a field may be called `type`, or `dict`
+        lines.append(f"    {name} = _get({field.name!r})")
         lines.append(f"    if {name} is None: {_absent(field, names)}")
         if kind not in _CHECKS or (kind is bytes and encoding is JSON):
             names[f"_read_{name}"] = _read_of(kind, encoding)
             lines.append(f"    else: {name} = _read_{name}({name})")
         else:
             lines += ["    else:", f"        {_CHECKS[kind].format(name)}"]
-    lines.append(f"    return _shape({', '.join(f'{field.name}={field.name}' for field in fields)})")
+    lines.append(f"    return _shape({', '.join(f'{field.name}=its_{field.name}' for field in fields)})")
     exec("\n".join(lines), names)  # noqa: S102 - made of the names and types of our own classes alone
     return typing.cast("Callable[[Any], Any]", names["read"])
 
@@ -276,10 +276,10 @@ def _absent(field: dataclasses.Field[Any], names: dict[str, Any]) -> str:
     """The statement for a field that is not there."""
     if field.default_factory is not dataclasses.MISSING:
         names[f"_make_{field.name}"] = field.default_factory
-        return f"{field.name} = _make_{field.name}()"
+        return f"its_{field.name} = _make_{field.name}()"
     if field.default is not dataclasses.MISSING:
         names[f"_default_{field.name}"] = field.default
-        return f"{field.name} = _default_{field.name}"
+        return f"its_{field.name} = _default_{field.name}"
     return f"raise KeyError({field.name!r})"
 
 

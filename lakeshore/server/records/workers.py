@@ -8,7 +8,6 @@ Reference: S-595…S-607.
 
 from __future__ import annotations
 
-import functools
 import sqlite3
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields, replace
@@ -192,7 +191,7 @@ class WorkerRows:
                 at = self.seen_at(row)
                 values = {"ns": row.ns, "id": row.id, "state": row.state, "until": row.hibernate_until, "at": at}
                 statements.append((SQL.note_worker, values))
-        return statements, functools.partial(self._unsaved.update, taken)
+        return statements, lambda: self._unsaved.update(taken)
 
     def forget(self, ns: str) -> None:
         """The rows of a namespace are gone from the file."""

@@ -56,8 +56,8 @@ def _row(caller: Caller, item: EventItem, now: float) -> EventRow:
     check_binding(caller, item.worker_id)
     if item.kind not in _KINDS:
         raise bad_field("kind", f"must be one of {', '.join(_KINDS)}")
-    type_ = item.type or item.payload.get("type")
-    ref = item.id or (item.payload.get("setup_id") if type_ == SETUP else None)
+    type_ = item.payload.get("type") if item.type is None else item.type
+    ref = item.payload.get("setup_id") if item.id is None and type_ == SETUP else item.id
     for field, said in (("worker_id", item.worker_id), ("type", type_), ("id", ref)):
         if said is not None and (type(said) is not str or not 0 < len(said) <= _LONGEST or not said.isprintable()):
             raise bad_field(field, f"must have 1 to {_LONGEST} printable characters")
