@@ -70,10 +70,10 @@ class Logs:
 
     # -- writing
 
-    def append(self, seq: int, log: Log, parts: Iterable[tuple[str, int | None, bytes]], now: float) -> int:
+    def append(self, seq: int, log: Log, parts: Iterable[tuple[str, int, bytes]], now: float) -> int:
         """Store (stream, offset, bytes) in this order; the position after them. What is there already is left out.
 
-        An offset of None is the end of the stream. Raises OSError, and has then stored nothing of it.
+        Raises OSError, and has then stored nothing of it.
         """
         key = (seq, log.attempt, log.claim)
         tail = self._tails.pop(key, None) or self._recover(*key)
@@ -85,7 +85,6 @@ class Logs:
         begin = sum(ends)
         for stream, offset, data in parts:
             number = STREAMS.index(stream)
-            offset = ends[number] if offset is None else offset
             data = data[max(0, ends[number] - offset) :]
             if not data:
                 continue

@@ -26,10 +26,13 @@ from ..plane import database
 from ..plane.blobs import Blobs
 from ..plane.journal import FrameDamaged, Journal, Location
 from ..plane.locks import files_lock
+from .execs import store as execs
 from .records import store
 
 _PLANE: Final = "lakeshore.db"
 _RECORDS: Final = "records.db"
+_EXECS: Final = "execs.db"
+_LOGS: Final = ("logs", "exec-logs")
 _SECRETS: Final = ("secrets.key", "admin.token")
 _ABOUT: Final = "backup.json"
 _RECORD_HEAD: Final = 28
@@ -56,7 +59,7 @@ def backup(state: Path, target: Path) -> Copied:
     _must_be_state(state)
     began_at = time.time()
     with _whole(target) as partial, _explained(f"cannot copy {state}"), files_lock(state, shared=True):
-        for name in (_PLANE, _RECORDS):  # in this order: every namespace that the rows name is then there
+        for name in (_PLANE, _EXECS, _RECORDS):  # in this order: every namespace that the rows name is then there
             if (state / name).exists():
                 _copy_database(state / name, partial / name)
         for name in _SECRETS:
@@ -94,7 +97,7 @@ def restore(source: Path, target: Path) -> Copied:
 
 def verify(directory: Path, began_at: float) -> Copied:
     """Check the databases, every frame's checksum and every payload's digest. Raises BackupError."""
-    for name in (_PLANE, _RECORDS):
+    for name in (_PLANE, _EXECS, _RECORDS):
         if (directory / name).exists():
             with _opened(directory / name) as conn:
                 said = [text for (text,) in conn.execute("PRAGMA quick_check")]
@@ -162,7 +165,7 @@ def _copy_blobs(state: Path, partial: Path) -> None:
 
 def _copy_logs(state: Path, partial: Path) -> None:
     """As they are now: a log goes on while it is copied, and goes with its row; a record that is cut is not read."""
-    for source in sorted((state / "logs").glob("*/*")):
+    for source in sorted(path for name in _LOGS for path in (state / name).glob("*/*")):
         target = partial / source.relative_to(state)
         target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with contextlib.suppress(FileNotFoundError):
@@ -245,7 +248,12 @@ def _payloads(conn: sqlite3.Connection) -> Iterator[tuple[str, int, str | None]]
 def _must_be_state(state: Path) -> None:
     if not (state / _PLANE).is_file():
         raise BackupError(f"{state} holds no {_PLANE}; name the state directory of your server with --state-dir")
-    for name, known in ((_PLANE, database.SCHEMA_VERSION), (_RECORDS, store.SCHEMA_VERSION)):
+    versions = (
+        (_PLANE, database.SCHEMA_VERSION),
+        (_EXECS, execs.SCHEMA_VERSION),
+        (_RECORDS, store.SCHEMA_VERSION),
+    )
+    for name, known in versions:
         if not (state / name).exists():
             continue
         with _explained(f"cannot read {state}"), _opened(state / name) as conn:

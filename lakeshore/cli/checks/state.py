@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from lakeshore.plane.database import SCHEMA_VERSION
+from lakeshore.server.execs.store import SCHEMA_VERSION as EXECS_VERSION
 from lakeshore.server.records.store import SCHEMA_VERSION as RECORDS_VERSION
 from lakeshore.server.state import default_directory
 
@@ -43,7 +44,8 @@ def check(asked: Asked) -> Iterator[Finding]:
         yield disk.sync("state sync", root)
     holder = holder_of(root / "server.lock")
     yield ok("server lock", "no server runs from it" if holder is None else f"held by pid {holder}")
-    for name, known in (("lakeshore.db", SCHEMA_VERSION), ("records.db", RECORDS_VERSION)):
+    files = (("lakeshore.db", SCHEMA_VERSION), ("records.db", RECORDS_VERSION), ("execs.db", EXECS_VERSION))
+    for name, known in files:
         if (root / name).exists():
             yield database.schema("state schema", root / name, known, in_use=holder is not None)
 

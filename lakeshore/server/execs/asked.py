@@ -33,8 +33,10 @@ class PayloadNamed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """A submit's body. `stdin_b64` is `stdin` for who has no bytes; `timeout_s` in seconds; `log`: what it prints is sent
-    while it runs (else at its end, 1 MiB of each stream)."""
+    """A submit's body. `stdin_b64` is `stdin` for who has no bytes; `timeout_s` in seconds.
+
+    `log`: what it prints is sent while it runs, else at its end, 1 MiB of each stream.
+    """
 
     command: str = ""
     env: dict[str, str] = field(default_factory=dict, repr=False)

@@ -220,6 +220,10 @@ class Execs:
         verb = functools.partial(store.finish, seq=job.seq, result=result, now=self._clock())
         return await self._writer.write(verb, ended)
 
+    async def fail_all(self, ns: str, why: str) -> None:
+        """What is open in a namespace has failed."""
+        await self._fail([job for job in self._open.values() if job.ns == ns], why)
+
     async def expire(self, before: float, why: str) -> int:
         """Those that have waited since before then have failed; how many."""
         old = [job for job in self._open.values() if job.state == "pending" and job.created_at < before]

@@ -17,6 +17,7 @@ KEEP_BYTES: Final = 1024**3
 """What ended commands and their output may take."""
 YOUNG_S: Final = 3600.0
 """Nothing younger is forgotten to save bytes."""
+NO_NAMESPACE: Final = "its namespace was deleted"
 _AT_ONCE: Final = 200
 _PAGES_AT_ONCE: Final = 256
 _PAUSE_S: Final = 0.005
@@ -43,7 +44,8 @@ async def sweep(execs: Execs, now: float, *, keep_bytes: int = KEEP_BYTES) -> in
 
 
 async def forget_namespace(execs: Execs, ns: str) -> int:
-    """Forget what ended in a namespace; how many."""
+    """Forget every command of a namespace that is gone; how many."""
+    await execs.fail_all(ns, NO_NAMESPACE)
     gone = 0
     while seqs := [seq for (seq,) in execs.store.rows(SQL.some_of, {"ns": ns, "limit": _AT_ONCE})]:
         gone += await execs.forget(seqs)

@@ -21,6 +21,7 @@ from .job import ExecRow
 CAPTURED_BYTES: Final = 1024 * 1024
 """Of each stream in a result."""
 _LAST_FILES: Final = 33
+_SLICE: Final = 64 * 1024
 _LOG: Final = Log(attempt=1, claim=1)
 
 
@@ -34,7 +35,9 @@ class Output:
 
     def append(self, seq: int, stream: str, offset: int | None, data: bytes, now: float) -> int:
         """Store what follows, from `offset` of the stream on (None: its end); where the stream ends then. OSError."""
-        self._logs.append(seq, _LOG, ((stream, offset, data),), now)
+        begin = self._logs.ends(seq, _LOG)[stream] if offset is None else offset
+        for place in range(0, len(data), _SLICE):  # a file is cut between two of them
+            self._logs.append(seq, _LOG, ((stream, begin + place, data[place : place + _SLICE]),), now)
         self.ring(seq)
         return self._logs.ends(seq, _LOG)[stream]
 

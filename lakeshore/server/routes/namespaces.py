@@ -10,6 +10,7 @@ from ...wire.names import check_label, check_namespace
 from .. import forgetting
 from ..app import App
 from ..auth import Caller
+from ..execs import keeping
 from ..http import HttpError, Request, Response
 from ..records import NamespaceRow, Taken, TokenRow
 from ..records.store import DEFAULT_NAMESPACE, SCOPES
@@ -93,11 +94,18 @@ async def remove(app: App, request: Request, caller: Caller) -> Response:
             f"namespace {name!r} has {open_rows} queued or running invocations",
             hint=f"cancel the queued ones (lakeshore jobs bulk-cancel --namespace {name}), and let the others end",
         )
+    if commands := app.execs.open_in(name):
+        raise HttpError(
+            409,
+            f"namespace {name!r} has {commands} commands that wait or run on daemons",
+            hint=f"cancel them (POST /v1/namespaces/{name}/exec/<id>/cancel), or let them end",
+        )
     done = await forgetting.forget_namespace(app.dispatcher, app.pages, name, for_s=_FORGET_S)
     gone = done.count
     if done.place is not None:
         return answer(request, {"name": name, "deleted": False, "forgotten": gone}, status=202)
     await app.records.drop_namespace(name, actor=caller.name)
+    await keeping.forget_namespace(app.execs, name)
     app.dispatcher.end_polls(name)
     await app.dispatcher.cancel_queued(
         name, None
