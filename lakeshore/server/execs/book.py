@@ -56,7 +56,6 @@ class Execs:
         """Running ones that their session may not have heard of, or not of their cancel."""
         self._sessions: dict[Of, str] = {}
         """Whose poll was the last of a worker, while it has something open."""
-        self._heard: dict[Of, float] = {}
         for job in kept.unended():
             self._keep(job)
 
@@ -112,13 +111,13 @@ class Execs:
         """One, with its output."""
         return self.store.show(ns, id_)
 
-    def is_alive(self, ns: str, worker: str) -> bool:
-        """Whether it was heard of within the last minute."""
-        return trio.current_time() - self._heard.get((ns, worker), -60.0) < 60.0
-
     def open_of(self, ns: str, worker: str) -> int:
         """How many of a worker have not ended."""
-        return self.pending_of(ns, worker) + len(self._running.get((ns, worker), ()))
+        return self.pending_of(ns, worker) + self.running_of(ns, worker)
+
+    def running_of(self, ns: str, worker: str) -> int:
+        """How many a worker was handed and has not told the end of."""
+        return len(self._running.get((ns, worker), ()))
 
     def pending_of(self, ns: str, worker: str) -> int:
         """How many wait for a worker."""
@@ -183,7 +182,6 @@ class Execs:
     async def acknowledge(self, ns: str, worker: str, session: str, seen: int | None) -> None:
         """The session has read the answer to its poll `seen`; None: all answers before."""
         of = (ns, worker)
-        self._heard[of] = trio.current_time()
         if of in self._pending or of in self._running:
             self._sessions[of] = session
         unread = self._unread.get(of)

@@ -1,16 +1,20 @@
-"""Which daemon runs a command: the one that is named, or of a queue's members that are alive the least busy one.
+"""Which daemon runs a command: the one that is named, or of a queue's members that serve it now the least busy one.
 
-Which queues a daemon serves, and whether it is there, says `workers.py`. One that is not there is not picked; when it
-is named, the command waits for it.
+One that was silent for a minute is not picked; when it is named, the command waits for it. One that is gone or leaves
+takes nothing.
 Reference: nymph/daemon-lifecycle, "Run something on a daemon"; S-304, S-320, S-322.
 """
 
 from __future__ import annotations
 
+from typing import Final
+
 from ...wire.messages import DEFAULT_QUEUE
 from ..app import App
 from ..http import HttpError
 from ..records import WorkerRow
+
+_LEFT: Final = frozenset({"gone", "draining"})
 
 
 def pinned(app: App, ns: str, worker: str) -> str:
@@ -23,11 +27,20 @@ def pinned(app: App, ns: str, worker: str) -> str:
             field="worker_id",
             hint="`lakeshore daemon list` shows the ids; one that was killed has none",
         )
+    state = app.workers.shown_state(row)
+    if state in _LEFT:
+        raise HttpError(
+            409,
+            f"worker {row.label or row.id} is {state}: it takes no commands",
+            field="worker_id",
+            hint="start its daemon again, or pick another: `lakeshore daemon list`",
+            state=state,
+        )
     return row.id
 
 
 def choose(app: App, ns: str, queue: str | None) -> tuple[str, str]:
-    """A member of the queue, and the queue. HttpError 404 when it has none, 409 when none of them is alive."""
+    """A member of the queue, and the queue. HttpError 404 when it has none, 409 when none of them serves it now."""
     wanted = queue or DEFAULT_QUEUE
     members = app.workers.members(ns, wanted)
     if not members:
@@ -37,15 +50,16 @@ def choose(app: App, ns: str, queue: str | None) -> tuple[str, str]:
             field="queue",
             hint="`lakeshore daemon list` shows who serves what; `lakeshore daemon update <id> --add-queue` adds one",
         )
-    alive = [row for row in members if app.workers.serves(row)]
-    if not alive:
+    there = [row for row in members if app.workers.serves(row)]
+    if not there:
+        states = ", ".join(f"{row.label or row.id} is {app.workers.shown_state(row)}" for row in members[:5])
         raise HttpError(
             409,
-            f"no daemon of queue {wanted!r:.80} is alive",
+            f"no daemon of queue {wanted!r:.80} takes commands now",
             field="queue",
-            hint=f"{len(members)} serve it, and all have been silent for a minute; name one to have it wait: worker_id",
+            hint=f"{states}{' …' if len(members) > 5 else ''}; start one, or name one to have it wait: worker_id",
         )
-    return min(alive, key=lambda row: (_busy(app, row), row.id)).id, wanted
+    return min(there, key=lambda row: (_busy(app, row), row.id)).id, wanted
 
 
 def _busy(app: App, row: WorkerRow) -> int:

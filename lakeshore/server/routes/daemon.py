@@ -171,8 +171,10 @@ async def poll(app: App, request: Request, caller: Caller) -> Response:
 
 async def _note(app: App, ns: str, asked: PollRequest, acks: _Acks) -> None:
     """What a poll tells of its worker."""
-    holds = bool(asked.held or asked.invocations or acks.reports or acks.refused)
     worker = asked.worker_id
+    # A command is in no list of a poll; whoever leaves says goodbye once it has told how the last one ended.
+    runs_commands = app.execs.running_of(ns, worker) > 0
+    holds = bool(asked.held or asked.invocations or acks.reports or acks.refused or runs_commands)
     if app.workers.polled(ns, worker, capacity=asked.capacity, draining=asked.draining, holds=holds):
         await app.workers.left(ns, worker)
     if asked.updated_capabilities and not await app.workers.learn(ns, worker, plain(asked.updated_capabilities)):
@@ -221,7 +223,7 @@ def _wish(app: App, ns: str, asked: PollRequest) -> Wish:
         worker=asked.worker_id,
         session=asked.session or "",
         n=asked.n or 0,
-        capacity=0 if app.workers.takes_no_work(ns, asked.worker_id) else _slots(asked),
+        capacity=0 if app.workers.takes_no_work(ns, asked.worker_id) else _run_slots(app, ns, asked),
         kind=kind,
         temperature=1.0 if asked.temperature is None else asked.temperature,
         draw=random.random(),  # noqa: S311 - it spreads the load, nothing is guarded by it
@@ -232,6 +234,11 @@ def _wish(app: App, ns: str, asked: PollRequest) -> Wish:
 def _slots(asked: PollRequest) -> int:
     """How much that needs a slot this poll may bring."""
     return 0 if asked.draining else 1 if asked.session is None else min(max(asked.capacity, 0), MAX_PREFETCH)
+
+
+def _run_slots(app: App, ns: str, asked: PollRequest) -> int:
+    """How many runs it may bring: commands of people go first, as they do in an answer (S-426)."""
+    return max(_slots(asked) - app.execs.pending_of(ns, asked.worker_id), 0)
 
 
 def _news(app: App, ns: str, asked: PollRequest) -> Callable[[], bool]:
