@@ -53,6 +53,7 @@ MEANINGS = {
     405: "the path has other methods; `Allow` names them",
     408: "the request stopped halfway",
     409: "it conflicts with what is: another call under this id, a stale claim, a gap, a name that is taken",
+    410: "the worker was removed: it drains and ends, or says hello anew",
     413: "too large",
     415: "neither msgpack nor JSON",
     416: "no such range",
