@@ -85,6 +85,7 @@ run "$daemon" 'exit 7'
 expect 'the exit code is the command'"'"'s' '' 7
 
 # 5
+# shellcheck disable=SC2016  # it is the daemon's shell that expands it
 run --env "SMOKE=a b" --env SECOND=2 "$daemon" 'echo "$SMOKE/$SECOND"'
 expect '--env' 'a b/2' 0
 

@@ -62,7 +62,12 @@ class Age(click.FloatRange):
         found = re.fullmatch(r"(\d+(?:\.\d+)?)([smhdw]?)", str(value).strip())
         if found is None:
             self.fail(f"{value} is no length of time: write 30m, 12h, 7d or a number of hours", param, ctx)
-        return float(found[1]) * UNITS_S[found[2] or "h"] / 3600
+        hours = float(found[1]) * UNITS_S[found[2] or "h"] / 3600
+        if self.min_open and hours == self.min or not _within(self.min, hours, self.max):
+            least = f"more than {self.min:g}h" if self.min_open else f"{self.min or 0:g}h or more"
+            most = "" if self.max is None else f", {self.max:g}h at most"
+            self.fail(f"{value} is not within bounds: {least}{most}", param, ctx)
+        return hours
 
 
 class Length(click.FloatRange):
@@ -76,6 +81,8 @@ class Length(click.FloatRange):
         seconds = seconds_of(str(value))
         if seconds is None:
             self.fail(f"{value} is no length of time: write 90s, 5m, 1h30m or 1d", param, ctx)
+        if not _within(self.min, seconds, self.max):
+            self.fail(f"{value} is not a length of time{_bounds(self.min, self.max)} seconds", param, ctx)
         return seconds
 
     @staticmethod
