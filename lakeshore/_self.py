@@ -24,6 +24,11 @@ def started_from(archive: str) -> None:
     _started = (path, _identity(path))
 
 
+def started_path() -> str | None:
+    """The path of the one-file archive that this process was started from, whatever lies there by now; else None."""
+    return None if _started is None else _started[0]
+
+
 def archive() -> str | None:
     """The path of the one-file archive that this process was started from, while that file is unchanged; else None."""
     if _started is None:

@@ -16,7 +16,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -46,6 +46,7 @@ from .performing.contact import Contact
 from .performing.jobs import Jobs
 from .performing.line import Line, Parts
 from .performing.pending import Pending
+from .performing.program import Updates
 from .places import daemon_directory, sign, working_directory
 from .recording import Recorder
 from .relay import Relay
@@ -54,6 +55,7 @@ from .settings import Settings
 from .setups import Setups
 from .shell import Shell
 from .transport import Transport
+from .update import Program, Trial, become
 
 FAREWELL_S: Final = 3.0
 """For clearing away what was released last."""
@@ -66,26 +68,39 @@ class CannotStart(Exception):
 
 def run(flags: Flags, *, record: Path | None = None, environ: Mapping[str, str] = os.environ) -> int:
     """Run the daemon until it leaves; its exit code. Raises ConfigError. `record` gets what happened."""
+    program = Program.this()
+    trial = Trial(program)
+    if trial.failed_before():
+        trial.roll_back()
     boot = lookup.boot(flags, environ)
     ring = logs.install(boot)
     try:
-        last = trio.run(partial(_run, boot, ring, record, environ))
+        last = trio.run(partial(_run, boot, ring, record, environ, program, trial))
     except CannotStart as error:
         log.error("%s", error)  # noqa: TRY400 - it is expected, and says all
         sys.stderr.write(f"error: {error}\n")
         return 1
     finally:
         logging.shutdown()
-    return last.code if isinstance(last, instructions.Exit) else 0
+    if isinstance(last, instructions.Restart) and program is not None:
+        become(program)
+    if isinstance(last, instructions.Exit) and last.code == 0:
+        trial.is_up()  # it was told to leave
+    return last.code if isinstance(last, instructions.Exit) else 1
 
 
 async def _run(
-    boot: Boot, ring: Ring, record: Path | None, environ: Mapping[str, str]
+    boot: Boot,
+    ring: Ring,
+    record: Path | None,
+    environ: Mapping[str, str],
+    program: Program | None,
+    trial: Trial,
 ) -> instructions.Exit | instructions.Restart:
     failure: Exception | None = None
     last: instructions.Exit | instructions.Restart | None = None
     async with trio.open_nursery() as nursery:
-        daemon = Daemon(boot, ring, nursery, record=record, environ=environ)
+        daemon = Daemon(boot, ring, nursery, record=record, environ=environ, program=program, trial=trial)
         try:
             last = await daemon.live()
         except (CannotStart, ConfigError) as error:
@@ -100,13 +115,23 @@ class Daemon:
     """What one is made of."""
 
     def __init__(
-        self, boot: Boot, ring: Ring, nursery: trio.Nursery, *, record: Path | None, environ: Mapping[str, str]
+        self,
+        boot: Boot,
+        ring: Ring,
+        nursery: trio.Nursery,
+        *,
+        record: Path | None,
+        environ: Mapping[str, str],
+        program: Program | None,
+        trial: Trial,
     ) -> None:
+        self._program, self._trial = program, trial
         self._boot, self._ring, self._nursery, self._record, self._environ = boot, ring, nursery, record, environ
         self._config = boot.config
         self._machine_id = boot.machine_id(socket.gethostname())
         self._directory = daemon_directory(boot, self._machine_id, environ)
         self._local = LocalRecord(self._config.server.url, environ)
+        self._ids = Ulids(lambda: time.time_ns() // 1_000_000, os.urandom)
         self._identity: Identity | None = None
         self._shell: Shell | None = None
         self._facts: HostFacts
@@ -232,9 +257,10 @@ class Daemon:
             worker_id=settings.worker_id,
             identity=self._identity,
             named=self._local.write,
-            vouched=jobs.vouched,
+            vouched=self._vouched(jobs),
         )
         commands = Commands(shell.tell, self._nursery, self._line, pending)
+        updates = Updates(shell.tell, self._nursery, self._transport, self._program, self._ids.new)
         shell.perform_with(
             {
                 instructions.SendHello: contact.hello,
@@ -253,6 +279,7 @@ class Daemon:
                 instructions.RunSetup: commands.run_setup,
                 instructions.StopSetup: commands.stop_setup,
                 instructions.ReleaseSetup: commands.release_setup,
+                instructions.InstallUpdate: updates.install,
                 instructions.DetectHost: self._detect_again,
             }
         )
@@ -271,12 +298,18 @@ class Daemon:
         finally:
             self._transport.close()
 
+    def _vouched(self, jobs: Jobs) -> Callable[[float, float], None]:
+        def vouched(lease_s: float, took_s: float) -> None:
+            self._trial.is_up()
+            jobs.vouched(lease_s, took_s)
+
+        return vouched
+
     def _settings(self) -> Settings:
         runtime, poll = self._config.runtime, self._config.poll
-        new_ulid = Ulids(lambda: time.time_ns() // 1_000_000, os.urandom).new
         return Settings(
-            worker_id=self._boot.provisional_id(self._facts.hostname, new_ulid),
-            session=new_ulid(),
+            worker_id=self._boot.provisional_id(self._facts.hostname, self._ids.new),
+            session=self._ids.new(),
             version=__version__,
             queue=self._boot.queue,
             max_invocations=runtime.max_invocations,
