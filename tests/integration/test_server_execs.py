@@ -226,9 +226,10 @@ def test_the_daemon_of_a_running_one_is_told_to_stop_it_until_it_has_heard(peer:
     assert peer.poll(capacity=0, draining=True) == []
     peer.end(id_, -1, error="cancelled")
     assert peer.server.post(peer.path(f"/{id_}/cancel"), {}).body["error"] == "cancelled"
-    done = peer.run()
-    peer.taken()
-    peer.end(done)
+    other = Peer(peer.server)
+    done = other.run()
+    other.taken()
+    other.end(done)
     assert peer.server.post(peer.path(f"/{done}/cancel"), {}).status == 409
 
 
