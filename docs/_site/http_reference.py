@@ -68,6 +68,11 @@ SECTIONS = {
     "Producers": ("/v1/producer/",),
     "Workers": ("/v1/daemon/",),
     "Payloads": ("/v1/namespaces/{ns}/payloads", "/v1/blobs/"),
+    "Commands": (
+        "/v1/namespaces/{ns}/exec",
+        "/v1/namespaces/{ns}/workers/{id}/exec",
+        "/v1/namespaces/{ns}/workers/{worker}/exec",
+    ),
     "Operators": ("/v1/namespaces/",),
     "Admin": ("/v1/admin/",),
 }

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from exec_peer import POOL, Peer
-from served import JSON, MSGPACK, Served, new_id, running, start
+from served import JSON, MSGPACK, Served, new_id, one, running, start
 
 
 @pytest.fixture
@@ -233,6 +233,25 @@ def test_the_daemon_of_a_running_one_is_told_to_stop_it_until_it_has_heard(peer:
     assert peer.server.post(peer.path(f"/{done}/cancel"), {}).status == 409
 
 
+def test_what_a_removed_daemon_had_and_what_waited_for_it_has_failed(peer: Peer) -> None:
+    runs, waits = peer.run(), peer.run()
+    peer.poll(capacity=1)
+    assert peer.server.call("DELETE", f"/v1/namespaces/default/workers/{peer.id}").status == 200
+    for id_ in (runs, waits):
+        row = peer.show(id_)
+        assert (row["status"], row["exit_code"], row["error"]) == ("failed", -1, "daemon killed")
+    answer = peer.server.post(f"/v1/namespaces/default/workers/{peer.id}/exec", {"command": "true"}, encoding=JSON)
+    assert answer.status == 404
+
+
+def test_what_waits_for_a_daemon_that_left_is_its_own_when_it_is_back(peer: Peer) -> None:
+    waits = peer.run()
+    assert peer.poll(capacity=0, draining=True) == []
+    refused = peer.server.post(f"/v1/namespaces/default/workers/{peer.id}/exec", {"command": "true"}, encoding=JSON)
+    assert (refused.status, refused.body["state"]) == (409, "gone")
+    assert peer.newer().taken()["exec_id"] == waits
+
+
 # --- which daemon
 
 
@@ -262,6 +281,24 @@ def test_a_queue_that_nobody_serves_and_a_worker_that_is_not_there_are_told_with
         answer = server.post(f"/v1/namespaces/default/{path}", body, encoding=JSON)
         assert answer.status == 404
         assert "daemon list" in answer.body["hint"]
+
+
+def test_a_queue_whose_members_have_all_left_says_so(server: Served) -> None:
+    queue = f"q-{new_id()}"
+    Peer(server, queue=queue).poll(draining=True, capacity=0)
+    answer = server.post("/v1/namespaces/default/exec", {"command": "true", "queue": queue}, encoding=JSON)
+    assert (answer.status, answer.body["field"]) == (409, "queue")
+    assert "is gone" in answer.body["hint"]
+
+
+@pytest.mark.inventory("S-428")
+def test_commands_go_before_runs_and_share_their_slots(server: Served) -> None:
+    peer = Peer(server, queue=f"q-{new_id()}")
+    for _ in range(2):
+        server.post("/v1/producer/submit", one(queue=peer.queue))
+    id_ = peer.run()
+    assert [command["kind"] for command in peer.poll(capacity=2)] == ["exec", "run"]
+    assert peer.end(id_).status == 200
 
 
 # --- what is refused
