@@ -108,6 +108,18 @@ def test_a_function_is_run_in_its_directory_and_nothing_is_left_after_its_succes
     k.run(main)
 
 
+def test_the_hosts_own_modules_are_found_by_the_daemons_pythonpath(tmp_path: Path) -> None:
+    host = Host(tmp_path, PYTHONPATH=str(HERE))
+
+    async def main() -> None:
+        async with host.open():
+            id_, args = call(bodies.pair, 1, 2)
+            found = await settled(host, Run(invocation_id=id_, args=args, run_config={"python": sys.executable}))
+            assert found.state == "succeeded", found
+
+    k.run(main)
+
+
 @pytest.mark.inventory("N-195", "N-204", "P-356")
 def test_a_failure_is_told_with_its_type_and_its_directory_stays_with_what_was_printed(host: Host) -> None:
     async def main() -> None:

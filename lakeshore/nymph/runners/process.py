@@ -2,8 +2,9 @@
 
 Rules: the interpreter is the user's (`run_config.python`, else `python3`) and needs nothing installed: PYTHONPATH
 carries our two packages, whose third-party fallbacks come last. `script` runs under `bash -c` instead, and its status
-alone decides. The environment is the daemon's without its credentials and its Python's settings, then `run_config.env`,
-then DREAMLAKE_*. `as_user` is an argument of its own, never part of a shell string.
+alone decides. The environment is the daemon's without its credentials and its Python's settings (but PYTHONPATH, by
+which a host's own modules are found), then `run_config.env`, then DREAMLAKE_*. `as_user` is an argument of its own,
+never part of a shell string.
 
 `order` is what the keeper starts, `outcome` what its end means; both can be called by a daemon that found the job
 running. Reference: nymph/daemons.md, "process"; api/function-protocol.md, "The workdir contract".
@@ -240,7 +241,7 @@ def _death(claim: Mapping[str, Any], ended: Exit, job: Path) -> str:
 
 def without_credentials(environ: Mapping[str, str]) -> dict[str, str]:
     """The daemon's environment as its children may have it."""
-    env = {name: value for name, value in environ.items() if not name.startswith(_STRIPPED)}
+    env = {name: value for name, value in environ.items() if name == "PYTHONPATH" or not name.startswith(_STRIPPED)}
     env.setdefault("PATH", os.defpath)
     return env
 

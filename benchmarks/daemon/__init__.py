@@ -1,0 +1,1 @@
+"""What a daemon on a host costs and does, beside ssh and HyperQueue on the same no-op."""
