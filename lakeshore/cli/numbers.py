@@ -63,7 +63,7 @@ class Age(click.FloatRange):
         if found is None:
             self.fail(f"{value} is no length of time: write 30m, 12h, 7d or a number of hours", param, ctx)
         hours = float(found[1]) * UNITS_S[found[2] or "h"] / 3600
-        if self.min_open and hours == self.min or not _within(self.min, hours, self.max):
+        if (self.min_open and hours == self.min) or not _within(self.min, hours, self.max):
             least = f"more than {self.min:g}h" if self.min_open else f"{self.min or 0:g}h or more"
             most = "" if self.max is None else f", {self.max:g}h at most"
             self.fail(f"{value} is not within bounds: {least}{most}", param, ctx)

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 MOST_INVOCATIONS = 50
 
-SERVED = {  # kind -> (route, the list in its answer, the name in a row)
+SERVED = {  # kind -> (route, the list in its answer, the names in a row)
     "providers": ("/v1/namespaces/{ns}/providers", "providers", "name"),
     "secrets": ("/v1/namespaces/{ns}/secrets", "secrets", "name"),
     "modes": ("/v1/namespaces/{ns}/modes", "modes", "name"),
     "tunnels": ("/v1/namespaces/{ns}/tunnels", "tunnels", "name"),
     "mounts": ("/v1/namespaces/{ns}/mounts", "mounts", "name"),
-    "daemons": ("/v1/namespaces/{ns}/workers", "workers", "id"),
+    "daemons": ("/v1/namespaces/{ns}/workers", "workers", "id", "label"),
     "invocations": (f"/v1/namespaces/{{ns}}/invocations?limit={MOST_INVOCATIONS}", "invocations", "id"),
     "queues": ("/v1/producer/queues", "queues", "name"),
     "namespaces": ("/v1/admin/namespaces", "namespaces", "name"),

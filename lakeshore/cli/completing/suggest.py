@@ -149,7 +149,7 @@ def _asked(kind: str, url: str | None, namespace: str | None) -> list[str] | Non
     server = ApiClient(
         choice.url, namespace=choice.namespace, token=choice.token, timeout=LIMIT_S, connect_timeout=CONNECT_S
     )
-    route, items, name = SERVED[kind]
+    route, items, *names = SERVED[kind]
     got: list[Any] = []
 
     def ask() -> None:
@@ -166,8 +166,8 @@ def _asked(kind: str, url: str | None, namespace: str | None) -> list[str] | Non
     if not got:
         return None
     rows = got[0].get(items, ()) if isinstance(got[0], dict) else got[0]
-    found = (row.get(name) for row in rows if not any(row.get(gone) for gone in GONE))
-    return [name for name in found if isinstance(name, str) and name and name.isprintable()]
+    found = (row.get(name) for name in names for row in rows if not any(row.get(gone) for gone in GONE))
+    return [name for name in dict.fromkeys(found) if isinstance(name, str) and name and name.isprintable()]
 
 
 def _choice(kind: str, url: str | None, namespace: str | None) -> Choice:

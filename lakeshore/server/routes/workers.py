@@ -214,11 +214,12 @@ async def queues(app: App, request: Request, caller: Caller) -> Response:
     add, remove = _names(body, "add"), _names(body, "remove")
     if not add and not remove:
         raise bad_field("add", "name at least one queue to add or to remove")
-    exist = {DEFAULT_QUEUE, *(name for name, *_ in app.dispatcher.rows(SQL.queues, {"ns": caller.ns}))}
+    exist = {name for name, *_ in app.dispatcher.rows(SQL.queues, {"ns": caller.ns})}
     for name in add:
         if not name.endswith("*") and name not in exist:
             raise HttpError(404, f"no queue {name!r}", field="add", hint="a queue is made by its first submit")
-    made = [name for name in dict.fromkeys((*row.subscriptions, *add)) if name not in remove]
+    gone = {*remove, DEFAULT_QUEUE}  # some have it by hand (S-797)
+    made = [name for name in dict.fromkeys((*row.subscriptions, *add)) if name not in gone]
     row = await app.workers.set_queues(row, made, actor=caller.name)
     return answer(request, {"id": row.id, "queues": list(row.subscriptions)})
 
@@ -251,6 +252,9 @@ def _names(body: Mapping[str, Any], field: str) -> list[str]:
     said = body.get(field) or []
     if type(said) is not list:
         raise bad_field(field, "must be an array of queue names")
+    if DEFAULT_QUEUE in said:
+        why = f"{DEFAULT_QUEUE!r} is not joined and not left: it is what a worker without queues serves"
+        raise bad_field(field, why)
     return [check_subscription(name, field) for name in said]
 
 
