@@ -96,12 +96,16 @@ class Execs:
         self._keeper, self._posts, self._directory, self._payloads = keeper, transport, directory, payloads
         self._environ, self._cwd = without_credentials(environ), os.getcwd()
         self._running: dict[str, _Running] = {}
+        self._early: dict[str, str] = {}
+        """Why those are not to begin that were stopped before `run` was called; until `release`."""
         private_directory(str(directory))
 
     async def run(self, exec_id: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """The callback's body, when nothing of the command runs any more and its output is sent."""
         running = self._running[exec_id] = _Running(began=time.monotonic())
         try:
+            if exec_id in self._early:
+                return result(-1, 0, self._early[exec_id])
             return await self._run(exec_id, body, running)
         except (_Refused, NotSpawned, PayloadError, WorkdirError, OSError) as refused:
             return result(-1, running.lasted_ms(), str(refused))
@@ -114,6 +118,7 @@ class Execs:
         """Ask it to end, also before it has begun; `run` returns when nothing of it is there any more."""
         running = self._running.get(exec_id)
         if running is None:
+            self._early.setdefault(exec_id, why)
             return
         running.stopped = running.stopped or why
         running.before.cancel()
@@ -123,6 +128,7 @@ class Execs:
     async def release(self, exec_id: str) -> None:
         """Its result was taken: nothing of it stays. One that is just being ended is waited for."""
         job = _job_id(exec_id)
+        self._early.pop(exec_id, None)
         try:
             await self._keeper.wait(job)
             await self._keeper.forget(job)

@@ -41,7 +41,7 @@ class Setups:
         self._jobs: dict[str, Kept | None] = {}
         """Of this daemon, by setup_id; None until it has begun."""
         self._stopped: dict[str, str] = {}
-        """Why, of those that were asked to end."""
+        """Why, of those that were asked to end, also before `run` was called; until `release`."""
 
     async def run(self, setup_id: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """How it went, when nothing of it runs any more."""
@@ -49,6 +49,8 @@ class Setups:
         name = str(body.get("name") or KIND)
         self._jobs[setup_id] = None
         try:
+            if setup_id in self._stopped:
+                return _result(name, "killed", self._stopped[setup_id], began)
             wanted = await trio.to_thread.run_sync(self._order, setup_id, body, name)
             job = self._jobs[setup_id] = await self._keeper.spawn(wanted)
             if setup_id in self._stopped:  # meanwhile
@@ -61,19 +63,17 @@ class Setups:
             return _result(name, "lost", KEEPER_KILLED, began)
         finally:
             del self._jobs[setup_id]
-            self._stopped.pop(setup_id, None)
 
     async def stop(self, setup_id: str, why: str, grace_s: float) -> None:
         """Ask it to end, also before it has begun; `run` returns when nothing of it runs any more."""
-        if setup_id not in self._jobs:
-            return
         self._stopped.setdefault(setup_id, why)
-        job = self._jobs[setup_id]
+        job = self._jobs.get(setup_id)
         if job is not None:
             await self._keeper.stop(job.id, why=why, grace_s=grace_s)
 
     async def release(self, setup_id: str) -> None:
         """Its outcome was taken: nothing of it stays."""
+        self._stopped.pop(setup_id, None)
         with contextlib.suppress(KeyError, KeeperLost):  # it never began; or the next keeper tells it to `recovered`
             await self._keeper.wait(_job_id(setup_id))
             await self._keeper.forget(_job_id(setup_id))

@@ -1,7 +1,5 @@
 """A keeper and its commands for the tests, as a daemon has them, and what there is of them afterwards."""
 
-
-
 from __future__ import annotations
 
 import os

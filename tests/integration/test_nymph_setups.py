@@ -13,6 +13,7 @@ from typing import Any
 import kept as k
 import pytest
 import trio
+import trio.testing
 
 from lakeshore.nymph.keeping import processes
 from lakeshore.nymph.keeping.client import KeeperClient
@@ -125,7 +126,7 @@ def test_where_the_daemon_is_not_root_sudo_is_asked_without_a_password(
     k.run(main)
 
 
-@pytest.mark.parametrize("moment", ["while it runs", "before it has begun"])
+@pytest.mark.parametrize("moment", ["while it runs", "while it begins", "before it is to begin"])
 def test_a_script_that_is_stopped_says_why_and_leaves_nothing(host: Host, moment: str) -> None:
     async def main() -> None:
         async with host.open() as setups, trio.open_nursery() as nursery:
@@ -134,12 +135,14 @@ def test_a_script_that_is_stopped_says_why_and_leaves_nothing(host: Host, moment
             async def one() -> None:
                 results.append(await setups.run("s1", {"script": "(setsid sleep 100 &); echo begun; sleep 100"}))
 
+            if moment == "before it is to begin":  # two tasks of the shell may come in any order
+                await setups.stop("s1", "the daemon is shutting down", 0.5)
             nursery.start_soon(one)
             if moment == "while it runs":
                 printed = Path(host.keeper.job_directory("setup-s1"), "stdout")
                 await k.until(lambda: printed.exists() and printed.read_bytes() == b"begun\n")
             else:
-                await trio.sleep(0)
+                await trio.testing.wait_all_tasks_blocked()
             await setups.stop("s1", "the daemon is shutting down", 0.5)
             await k.until(lambda: results != [])
             assert (results[0]["state"], results[0]["error"]) == ("killed", "the daemon is shutting down")
