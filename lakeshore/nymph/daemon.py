@@ -37,6 +37,7 @@ from .execs import Execs
 from .hello import capabilities, hello_body
 from .identity import Identity, IdentityError, KeyFile
 from .keeping.client import KeeperClient, KeeperError, KeeperTaken
+from .leftovers import Leftovers
 from .local_record import LocalRecord
 from .logs import Ring
 from .lookup import Boot, Flags
@@ -57,6 +58,7 @@ from .shell import Shell
 from .transport import Transport
 from .update import Program, Trial, become
 
+HOUR_S: Final = 3600.0
 FAREWELL_S: Final = 3.0
 """For clearing away what was released last."""
 log = logging.getLogger("nymph")
@@ -239,6 +241,8 @@ class Daemon:
         recorder = None if write is None else Recorder(settings, write)
         shell = Shell(Core(settings) if recorder is None else recorder.core, recorder)
         pending = Pending(self._nursery)
+        leftovers = Leftovers(self._root, self._directory)
+        pending.start(trio.to_thread.run_sync, leftovers.prune)
         jobs = Jobs(
             shell.tell,
             self._nursery,
@@ -246,6 +250,7 @@ class Daemon:
             pending,
             root=self._root,
             payloads=self._payloads,
+            leftovers=leftovers,
             may_begin=shell.may_begin,
         )
         contact = Contact(
@@ -289,6 +294,8 @@ class Daemon:
         adopted = await jobs.found(self._line.keeper.found)
         log.info("daemon %s, queue %s, server %s", settings.worker_id, settings.queue, self._transport.target.url)
         self._shell = shell
+        if self._identity is None:
+            self._nursery.start_soon(_remind_of_signatures)
         self._nursery.start_soon(commands.tell_left, contact)
         try:
             last = await shell.run(events.Booted(adopted=adopted), then=jobs.adopt)
@@ -353,3 +360,9 @@ class Daemon:
             raise CannotStart(f"--record {self._record}: {error.strerror or error}") from error
         with file:
             yield file.write
+
+
+async def _remind_of_signatures() -> None:
+    while True:
+        log.info("requests are not signed: [identity] enabled = true gives this daemon a key of its own")
+        await trio.sleep(HOUR_S)

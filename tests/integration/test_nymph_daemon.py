@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import daemons as d
 import entry_bodies as bodies
 import pytest
 from daemons import NOTHING, Daemon
-from served import Served, running
+from served import ADMIN, JSON, Served, running
 
 from lakeshore.nymph.keeping import processes
 from lakeshore.nymph.recording import replay
@@ -263,3 +265,89 @@ def test_a_configuration_that_is_wrong_is_the_usage_exit(server: Served, tmp_pat
         daemon.config.write_text("[relay]\n")
         assert daemon.start().process.wait(d.PATIENCE_S) == 2
         assert "[relay]" in daemon.said()
+
+
+# ---- what people order
+
+
+def worker_id(daemon: Daemon) -> str:
+    daemon.polls()
+    return str(daemon.events("HelloAnswered")[-1]["answer"]["worker_id"])
+
+
+def told(server: Served, path: str, wanted: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+    return dict(d.until(lambda: (found := server.get(path, encoding=JSON).body) and wanted(found) and found))
+
+
+@pytest.mark.inventory("N-391", "N-146", "N-157")
+@pytest.mark.inventory("N-139", "N-142", "N-417")
+def test_commands_and_scripts_run_and_a_removed_worker_leaves(server: Served, daemon: Daemon) -> None:
+    daemon.start()
+    at = f"/v1/namespaces/default/workers/{worker_id(daemon)}"
+    asked = server.post(f"{at}/exec", {"command": "echo out; echo err >&2; exit 3"}, encoding=JSON)
+    assert asked.status in (200, 201, 202), asked.raw
+    ran = told(
+        server, f"/v1/namespaces/default/exec/{asked.body['exec_id']}?wait_s=20", lambda it: it["exit_code"] == 3
+    )
+    assert (base64.b64decode(ran["stdout_b64"]), base64.b64decode(ran["stderr_b64"])) == (b"out\n", b"err\n")
+    made = daemon.directory / "made"
+    body = {"script": f"touch {made}", "refresh_capabilities": True}
+    assert server.post(f"{at}/setup", body, encoding=JSON).status in (200, 201, 202)
+    events = "/v1/namespaces/default/events?type=setup&worker=" + at.rpartition("/")[2]
+    told(server, events, lambda it: it["events"] and it["events"][0]["payload"]["exit_code"] == 0)
+    assert made.exists()
+    daemon.until(lambda: daemon.events("HostDetected"))
+    assert server.call("DELETE", at, encoding=JSON).status == 200
+    assert daemon.process.wait(d.PATIENCE_S) == 0
+    assert daemon.left() == NOTHING
+    lines = daemon.record.read_text().splitlines()
+    assert len(list(replay(lines))) == len(lines) - 1
+
+
+@pytest.mark.inventory("K-34")
+def test_a_command_of_a_daemon_that_was_killed_is_told_as_such_and_ended(server: Served, daemon: Daemon) -> None:
+    daemon.start()
+    at = f"/v1/namespaces/default/workers/{worker_id(daemon)}"
+    begun = daemon.directory / "begun"
+    asked = server.post(f"{at}/exec", {"command": f"touch {begun}; exec sleep 1000"}, encoding=JSON).body
+    daemon.until(begun.exists)
+    daemon.stop(signal.SIGKILL)
+    daemon.start()
+    ended = told(
+        server, f"/v1/namespaces/default/exec/{asked['exec_id']}?wait_s=20", lambda it: it["exit_code"] is not None
+    )
+    assert (ended["exit_code"], ended["error"]) == (-1, "daemon restarted")
+    daemon.until(lambda: len(daemon.processes()) <= 3)  # the daemon, its keeper, the keeper's guard
+    assert daemon.stop() == 0
+    assert daemon.left() == NOTHING
+
+
+# ---- who it is
+
+
+@pytest.mark.inventory("N-098", "N-264", "N-180")
+@pytest.mark.inventory("N-061", "N-070", "N-181")
+def test_with_an_identity_everything_is_signed_and_the_key_is_rotated(tmp_path: Path) -> None:
+    env = {
+        "LAKESHORE_ADMIN_TOKEN": ADMIN,
+        "LAKESHORE_REQUIRE_DAEMON_SIGNATURES": "true",
+        "LAKESHORE_DAEMON_KEY_MAX_AGE_S": "10",
+    }
+    with running(tmp_path / "server", env=env, token=ADMIN) as server:
+        minted = server.post("/v1/namespaces/default/enroll-tokens", {"label": "host"}, encoding=JSON)
+        assert minted.status in (200, 201), minted.raw
+        key = tmp_path / "daemon.key"
+        section = {"enabled": True, "key_file": str(key), "enroll_token": minted.body["plaintext"]}
+        sections = {"identity": section, "poll": {"wait_max_s": 0.5}}
+        with d.daemon(server.url, tmp_path / "host", sections, LAKESHORE_TOKEN=ADMIN) as daemon:
+            daemon.start()
+            id_ = d.submit(server, daemon.queue, bodies.pair, 1, 2)
+            assert d.ended(server, id_)["state"] == "succeeded", daemon.said()
+            assert key.stat().st_mode & 0o777 == 0o600
+            before = key.read_text()
+            daemon.until(lambda: daemon.events("KeyRotated"))
+            assert key.read_text() != before
+            again = d.submit(server, daemon.queue, bodies.pair, 1, 2)
+            assert d.ended(server, again)["state"] == "succeeded", daemon.said()
+            assert daemon.stop() == 0
+            assert daemon.left() == NOTHING

@@ -426,3 +426,17 @@ def test_status_tells_the_worker_the_queue_and_the_last_poll_that_succeeded() ->
     world.wait()
     world.fail(after=20.0)
     assert world.core.status()["last_poll_ok_ts"] == 1750000000.5
+
+
+@pytest.mark.parametrize("stopped", [False, True], ids=["it ran", "it was to stop"])
+@pytest.mark.inventory("K-7", "K-8")
+def test_an_attempt_that_was_lost_is_not_acked_and_not_listed_any_more(stopped: bool) -> None:
+    world = World().up(run("a"))
+    world.started("a")
+    if stopped:
+        world.answer(command("cancel", invocation_id="a", claim=1))
+    did = world.ended("a", state="lost")
+    assert not [one for one in did if isinstance(one, SendAcks)]
+    assert ReleaseJob(invocation_id="a", claim=1, keep=False) in world.all
+    world.answer(after=20.0)
+    assert world.poll["held"] == []

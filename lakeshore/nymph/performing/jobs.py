@@ -24,6 +24,7 @@ from .. import endings, events, instructions
 from ..events import Event
 from ..execs import PayloadError
 from ..keeping.client import KeeperError, KeeperLost, Kept
+from ..leftovers import Leftovers
 from ..payloads import Payloads
 from ..relay import Followed
 from ..runners.process import Outcome, Refused, Run, failed
@@ -68,11 +69,13 @@ class Jobs:
         *,
         root: Path,
         payloads: Payloads,
+        leftovers: Leftovers,
         may_begin: Callable[[str, int], bool],
     ) -> None:
         self._tell, self._nursery, self._line = tell, nursery, line
         self._pending, self._may_begin = pending, may_begin
-        self._root, self._payloads = root, payloads
+        self._root, self._payloads, self._leftovers = root, payloads, leftovers
+        self._one_at_a_time = trio.Lock()
         self._jobs: dict[Pair, _Job] = {}
 
     @property
@@ -236,6 +239,9 @@ class Jobs:
         assert job.kept is not None, "it was spawned"
         try:
             await self._runners.of_job(job.kept).release(job.kept, keep=keep)
+            if keep:
+                async with self._one_at_a_time:
+                    await trio.to_thread.run_sync(self._leftovers.add, job.pair[0])
         except (KeeperError, OSError) as error:
             log.warning("%s.%s is not cleared away: %s", *job.pair, error)
 
