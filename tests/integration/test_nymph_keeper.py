@@ -21,8 +21,16 @@ import kept as k
 import pytest
 import trio
 
-from lakeshore.nymph.keeping import processes
-from lakeshore.nymph.keeping.client import KeeperError, KeeperLost, KeeperTaken, NotSpawned, Order, open_keeper
+from lakeshore.nymph.keeping import processes, shelf
+from lakeshore.nymph.keeping.client import (
+    KeeperClient,
+    KeeperError,
+    KeeperLost,
+    KeeperTaken,
+    NotSpawned,
+    Order,
+    open_keeper,
+)
 from lakeshore.nymph.keeping.protocol import BadMessage, Decoder, encode
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="counts processes in /proc")
@@ -199,6 +207,112 @@ def test_a_flood_costs_no_more_disk_than_is_allowed_and_its_end_can_be_read(plac
                 assert file.read() == b"x\nthe end\n"
             await keeper.stop("x", grace_s=0)
             assert (await keeper.wait("x")).error is None
+
+    k.run(main)
+
+
+async def _done(keeper: KeeperClient, id_: str, script: str, **more: object) -> Path:
+    """A job that has ended."""
+    job = await keeper.spawn(k.bash(id_, script, **more))
+    assert (await keeper.wait(id_)).code == 0
+    return Path(job.directory)
+
+
+def test_a_directory_that_is_used_again_has_nothing_of_the_job_before(place: Path) -> None:
+    async def main() -> None:
+        async with k.keeper(place) as keeper:
+            first = await _done(keeper, "first", "echo one; echo two >&2", claim={"long": "x" * 5000})
+            inodes = {path.name: path.stat().st_ino for path in first.iterdir()}
+            await keeper.forget("first")
+            assert k.kept(place) == []
+            look = "ls $DREAMLAKE_JOB; cat $DREAMLAKE_JOB/job.json"
+            second = await _done(keeper, "second", look)
+            again = {path.name: path.stat().st_ino for path in second.iterdir()}
+            assert again == inodes
+            listed, record = (second / "stdout").read_text().split("{", 1)
+            assert listed.split() == ["exit.json.new", "job.json", "stderr", "stdout"]
+            assert json.loads("{" + record)["id"] == "second"
+            assert (second / "stderr").read_bytes() == b""
+            assert json.loads((second / "job.json").read_text())["claim"] is None
+            assert json.loads((second / "exit.json").read_text())["code"] == 0
+
+    k.run(main)
+
+
+@pytest.mark.parametrize(
+    "left",
+    {
+        "open elsewhere": "",
+        "another file": "touch $DREAMLAKE_JOB/more",
+        "another name": "ln $DREAMLAKE_JOB/stdout $DREAMLAKE_JOB/../../linked",
+        "no file": "rm $DREAMLAKE_JOB/stderr; mkfifo $DREAMLAKE_JOB/stderr",
+        "another mode": "chmod 666 $DREAMLAKE_JOB/stdout",
+    }.items(),
+    ids=lambda left: left[0],
+)
+def test_a_directory_that_is_not_as_it_was_made_is_not_used_again(place: Path, left: tuple[str, str]) -> None:
+    async def main() -> None:
+        async with k.keeper(place) as keeper:
+            first = await _done(keeper, "first", left[1] or "true")
+            held = open(first / "stdout", "ab") if left[0] == "open elsewhere" else None  # noqa: SIM115
+            inode = (first / "stdout").stat().st_ino
+            await keeper.forget("first")
+            assert k.kept(place) == []
+            assert os.listdir(place / "spare") == []
+            if held is not None:
+                held.write(b"of a process that got away")
+                held.close()
+            second = await _done(keeper, "second", "true")
+            assert (second / "stdout").read_bytes() == b""
+            assert (left[0], (second / "stdout").stat().st_ino) != ("open elsewhere", inode)
+
+    k.run(main)
+
+
+def test_directories_are_not_hoarded_and_go_with_the_keeper(place: Path) -> None:
+    async def main() -> None:
+        async with k.keeper(place) as keeper:
+            ids = [str(n) for n in range(shelf.MOST + 3)]
+            async with trio.open_nursery() as nursery:
+                for id_ in ids:
+                    nursery.start_soon(_done, keeper, id_, "true")
+            for id_ in ids:
+                await keeper.forget(id_)
+            assert len(os.listdir(place / "spare")) == shelf.MOST
+        assert not (place / "spare").exists()
+
+    k.run(main)
+
+
+def test_a_job_is_found_by_its_mark_when_its_keeper_died_before_it_noted_the_pid(place: Path) -> None:
+    async def main() -> None:
+        async with k.keeper(place, end=False) as keeper:
+            await keeper.spawn(k.bash("x", "sleep 1000", grace_s=0.3))
+            for pid in (k.parent(keeper.pid), keeper.pid):
+                os.kill(pid, signal.SIGKILL)
+            with pytest.raises(KeeperLost):
+                await keeper.wait("x")
+        assert len(k.marked(place, "x")) == 1
+        ledger = place / "begun.log"
+        lines = ledger.read_bytes().split(b"\n")
+        ledger.write_bytes(b"\n".join(line for line in lines if b'"pid"' not in line))
+        async with k.keeper(place) as keeper:
+            assert (await keeper.wait("x")).cancelled_by == "keeper"
+            assert k.marked(place, "x") == []
+
+    k.run(main)
+
+
+def test_a_child_has_none_of_the_keepers_files_signals_or_mask(place: Path) -> None:
+    async def main() -> None:
+        async with k.keeper(place) as keeper:
+            look = "grep -E 'SigIgn|SigBlk' /proc/self/status; umask; cat /proc/self/oom_score_adj; ls -l /proc/self/fd"
+            job = await _done(keeper, "x", look)
+            blocked, ignored, mask, offered, _total, *files = (job / "stdout").read_text().splitlines()
+            assert [line.split()[-3] for line in files] == ["0", "1", "2", "3"]  # 3 is that of ls
+            assert int(blocked.split()[1], 16) == 0
+            assert int(ignored.split()[1], 16) & 0x7FFFFFFF == 0  # 32 and 33 are the C library's own
+            assert (mask, offered) == ("0022", "300")
 
     k.run(main)
 

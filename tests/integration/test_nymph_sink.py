@@ -30,6 +30,7 @@ class Listener:
         self.status = 200
         self.asked = 0
         self.heads: list[tuple[str, str | None, str | None, int]] = []
+        self.streams: list[str] = []
         self.chunks: list[bytes] = []
         self.url = ""
 
@@ -39,6 +40,7 @@ class Listener:
         if self.status == 200:
             head = (request.header("content-type"), request.header("authorization"))
             self.heads.append((request.path, *head, int(request.query["offset"])))
+            self.streams.append(request.query.get("stream", "stdout"))
             self.chunks.append(data)
         return Response(status=self.status, body=msgpack.packb({}), headers=(("content-type", "application/msgpack"),))
 
@@ -102,6 +104,20 @@ def test_stderr_is_in_the_same_stream_where_it_was_printed(tmp_path: Path) -> No
     with listening() as listener:
         run(tmp_path, listener, "for n in $(seq 500); do echo o$n; echo e$n >&2; done")
         assert listener.heard == b"".join(b"o%d\ne%d\n" % (n, n) for n in range(1, 501))
+
+
+def test_stderr_has_a_stream_of_its_own_where_the_server_names_one(tmp_path: Path) -> None:
+    with listening() as listener:
+        run(
+            tmp_path,
+            listener,
+            "echo out; echo err >&2",
+            log={**LOG, "stderr_url": f"{LOG['stdout_url']}?stream=stderr"},
+        )
+        assert sorted(zip(listener.streams, listener.chunks, strict=True)) == [
+            ("stderr", b"err\n"),
+            ("stdout", b"out\n"),
+        ]
 
 
 @pytest.mark.inventory("N-158")
