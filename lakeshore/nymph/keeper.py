@@ -29,6 +29,7 @@ from .keeping.inheritance import inherited
 from .keeping.job import LEFTOVERS_GRACE_S, PATIENCE_S, Job, NotBegun, remove
 from .keeping.kin import Kin
 from .keeping.ledger import Ledger
+from .keeping.nests import Nests
 from .keeping.peers import Peer, Peers
 from .keeping.place import hold
 from .keeping.protocol import JOBS, LEDGER, LOCK, VERSION, is_id, private_directory
@@ -71,6 +72,7 @@ class Keeper:
         self._shelf = Shelf()
         self._boot = processes.boot_id()
         self._kin = Kin(directory, self._active, self._by_pid)
+        self._nests = Nests()
         self._poll = select.poll()
         self._peers = Peers(self._poll)
         self._daemon: Peer | None = None
@@ -102,6 +104,8 @@ class Keeper:
         for job in inherited(self._directory, self._ledger, self._boot):
             self._jobs[job.id] = job
             if job.phase == "ended":
+                if job.nest:
+                    self._forget(job)
                 continue
             self._active[job.id] = self._restless[job.id] = job
             members = self._kin.members(job, processes.table())
@@ -228,6 +232,8 @@ class Keeper:
         self._kin.look()
         if self._daemon is not None:
             self._daemon.say({"event": "exit", "id": job.id, "claim": job.claim, "exit": told})
+        if job.nest:
+            self._forget(job)
 
     def _reap(self) -> None:
         while True:
@@ -269,6 +275,9 @@ class Keeper:
                 self._ledger.forget(job.id)
                 self._refuse(job, peer, n, str(error))
                 continue
+            finally:
+                if job.spare is not None:
+                    job.spare.peer.leaving = True
             now = time.monotonic()
             self._active[job.id] = job
             if not job.pid:
@@ -282,6 +291,8 @@ class Keeper:
 
     def _refuse(self, job: Job, peer: Peer, n: Any, why: str) -> None:
         del self._jobs[job.id]
+        if job.spare is not None:
+            job.spare.peer.leaving = True
         peer.say({"error": why, "kind": "not begun", "re": n})
 
     # --- the socket
@@ -300,18 +311,20 @@ class Keeper:
         if self._daemon is not None and self._daemon.gone:
             self._daemon = None
             self._left_at = _clock()
+            for job in [job for job in self._active.values() if job.nest]:
+                self._stop(job, "daemon gone", time.monotonic())
 
     def _obey(self, peer: Peer, message: dict[str, Any]) -> None:
         verb = getattr(self, f"_do_{message.get('do')}", None)
         if verb is None:
             answer: dict[str, Any] = {"error": f"the keeper (version {VERSION}) does not know {message.get('do')!r}"}
-        elif peer is not self._daemon and message.get("do") != "hello":
+        elif peer is not self._daemon and message.get("do") not in ("hello", "spare"):
             answer = {"error": "say hello first"}
         else:
             try:
                 answer = verb(peer, message) or {}
-                if message["do"] == "spawn":
-                    return  # answered when it is on disk
+                if message["do"] in ("spawn", "spare"):
+                    return  # answered when it is on disk; and by a job to become
             except NotBegun as error:
                 answer = {"error": str(error), "kind": "not begun"}
             except (KeyError, TypeError, ValueError) as error:
@@ -326,7 +339,7 @@ class Keeper:
             return {"error": f"another daemon uses {self._directory}", "kind": "taken"}
         self._daemon = peer
         self._orphan_s = float(message.get("orphan_s") or ORPHAN_S)
-        jobs = [job.told() for job in self._jobs.values()]
+        jobs = [job.told() for job in self._jobs.values() if not job.nest]
         return {"version": VERSION, "pid": os.getpid(), "boot": self._boot, "jobs": jobs}
 
     def _do_spawn(self, peer: Peer, message: dict[str, Any]) -> None:
@@ -339,12 +352,24 @@ class Keeper:
             raise NotBegun("the keeper is ending")
         job = Job(id_, os.path.join(self._directory, JOBS, id_))
         job.take(message, self._boot)
+        via = message.get("via")
+        job.spare = None if via is None else self._nests.take(via, self._jobs.get(via))
         self._renew(job, message.get("lease_s"))
         self._jobs[id_] = job
         self._ordered.append((job, peer, message.get("n")))
 
     def _do_list(self, _peer: Peer, _message: dict[str, Any]) -> dict[str, Any]:
-        return {"jobs": [job.told() for job in self._jobs.values()]}
+        return {"jobs": [job.told() for job in self._jobs.values() if not job.nest]}
+
+    def _do_spare(self, peer: Peer, _message: dict[str, Any]) -> None:
+        """A process that would become a job."""
+        spare = self._nests.add(peer, self._active.values())
+        if spare is None:
+            peer.leaving = True
+            return
+        self._kin.helper(spare.pid)
+        if self._daemon is not None:
+            self._daemon.say({"event": "spare", "nest": spare.nest})
 
     def _do_stop(self, _peer: Peer, message: dict[str, Any]) -> dict[str, Any]:
         job = self._jobs.get(message["id"])
@@ -370,11 +395,14 @@ class Keeper:
             return None
         if job.phase != "ended":
             return {"error": f"job {job.id} still runs", "kind": "running"}
+        self._forget(job)
+        return None
+
+    def _forget(self, job: Job) -> None:
         self._ledger.forget(job.id)
         if not self._shelf.put(job.directory):
             remove(job.directory)
         del self._jobs[job.id]
-        return None
 
     def _do_end(self, _peer: Peer, _message: dict[str, Any]) -> None:
         """End every job, then this process."""

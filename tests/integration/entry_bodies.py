@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import signal
+import sys
 import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -110,3 +113,66 @@ def linked(target: str) -> Iterator[int]:
     yield 0
     Path("frames", f"{1:020}").symlink_to(target)
     yield 1
+
+
+_kept: list[Any] = []
+
+
+@dls.udf
+def about_me() -> dict[str, Any]:
+    """What a body can see of its process."""
+    here = os.getcwd()
+    sys.stdin.close()
+    return {
+        "warm": "lakeshore.sdk.entry.warm" in sys.modules,
+        "pid": os.getpid(),
+        "leads": os.getsid(0) == os.getpgid(0) == os.getpid(),
+        "parent": os.getppid(),
+        "cwd": here,
+        "argv": [os.path.basename(sys.argv[0]), *sys.argv[1:]],
+        "main": sys.modules["__main__"].__spec__.name,
+        "env": {name: value for name, value in os.environ.items() if name != "DREAMLAKE_JOB"},
+        "mark": os.environ["DREAMLAKE_JOB"],
+        "path": sys.path,
+        "flags": str(sys.flags),
+        "umask": os.umask(0o022),
+        "streams": [
+            (stream.encoding, stream.line_buffering, stream.write_through) for stream in (sys.stdout, sys.stderr)
+        ],
+        "files": {fd: os.readlink(f"/proc/self/fd/{fd}") for fd in (0, 1, 2)},
+        "others": sorted(set(map(int, os.listdir("/proc/self/fd"))) - {0, 1, 2})[:-1],
+        "signals": [str(signal.getsignal(number)) for number in (signal.SIGPIPE, signal.SIGCHLD, signal.SIGHUP)],
+        "kept": len(_kept),
+    }
+
+
+class _Last:
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def __del__(self) -> None:
+        with open(self.path, "a") as file:
+            file.write("finalized ")
+
+
+@dls.udf
+def ends_untidily(path: str) -> None:
+    """What it leaves to the end of its process: an exit handler, a file that nobody closes, an object that lives on."""
+    unclosed = open(f"{path}.unclosed", "w")  # noqa: SIM115
+    unclosed.write("all of it")
+    _kept.extend([unclosed, _Last(path)])
+    atexit.register(lambda: Path(path).write_text("handled "))
+    print("last words", end="")
+
+
+@dls.udf
+def leaves_a_stray(path: str) -> None:
+    """A process that has left the job's session and runs no other program."""
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            Path(path).write_text(str(os.getpid()))
+            time.sleep(600)
+        os._exit(0)
+    while not Path(path).exists() or not Path(path).read_text():
+        time.sleep(0.01)

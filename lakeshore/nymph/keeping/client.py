@@ -17,7 +17,7 @@ import shutil
 import socket
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from subprocess import DEVNULL, CompletedProcess
 from typing import Any
@@ -77,6 +77,10 @@ class Order:
     output_keep: int = 0
     """Of that, the first so many bytes stay, whatever comes after them."""
     umask: int = 0o022
+    nest: bool = False
+    """It only keeps spares: see `nests.py`."""
+    via: str | None = None
+    """The nest one of whose spares becomes the job. NotSpawned when none waits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,6 +154,8 @@ class KeeperClient:
         self.pid = 0
         self.boot = ""
         self.found: tuple[Kept, ...] = ()
+        self.on_spare: Callable[[str], object] = lambda _nest: None
+        """Called with the nest, for each spare that waits there from now on."""
 
     async def hello(self, *, orphan_s: float) -> None:
         """Become the keeper's daemon. KeeperTaken when it has one."""
@@ -257,6 +263,8 @@ class KeeperClient:
         if message.get("event") == "exit":
             self._exits[message["id"]] = Exit.of(message["exit"])
             self._ended.setdefault(message["id"], trio.Event()).set()
+        elif message.get("event") == "spare":
+            self.on_spare(message["nest"])
         elif message.get("re") in self._answers:
             self._answers[message["re"]].send_nowait(message)
 

@@ -28,6 +28,7 @@ def inherited(directory: str, ledger: Ledger, boot: str) -> Iterator[Job]:
             continue
         job = Job(name, place)
         job.claim, job.pid, job.start = record.get("claim"), int(record.get("pid") or 0), str(record.get("start", ""))
+        job.nest = bool(record.get("nest"))
         told = read_record(os.path.join(place, EXIT))
         if told is not None:
             job.phase, job.exit = "ended", told

@@ -29,6 +29,8 @@ TYPE_CHECKING = False  # as in `protocol.py`
 if TYPE_CHECKING:
     from typing import Any
 
+    from .nests import Spare
+
 GRACE_S = 5.0
 LEFTOVERS_GRACE_S = 1.0
 """For what still runs when its program has ended."""
@@ -60,12 +62,14 @@ class Job:
         "kills_before",
         "lease_until",
         "memory",
+        "nest",
         "order",
         "output_keep",
         "output_max",
         "phase",
         "pid",
         "record",
+        "spare",
         "start",
         "status",
         "timed_out",
@@ -91,6 +95,8 @@ class Job:
         self.timed_out = False
         self.cancelled_by: str | None = None
         self.error: str | None = None
+        self.nest = False  # it only keeps spares (`nests.py`)
+        self.spare: Spare | None = None  # who becomes it
         self.inherited = False  # it was another keeper's, which was killed: not our child
         self.memory: MemoryKills | None = None
         self.kills_before: int | None = None
@@ -104,7 +110,8 @@ class Job:
         if not order["argv"]:
             raise NotBegun("argv is empty")
         order["argv"] = [str(word) for word in order["argv"]]
-        order["env"] = {**(order.get("env") or {}), MARK: self.directory}
+        self.nest = bool(order.get("nest"))
+        order["env"] = {**(order.get("env") or {}), **({} if self.nest else {MARK: self.directory})}
         self.order = order
         self.claim = order.get("claim")
         self.grace_s = float(order.get("grace_s", GRACE_S))
@@ -113,6 +120,8 @@ class Job:
         self.output_keep = int(order.get("output_keep", 0))
         self.output_max = max(int(order.get("output_max", OUTPUT_MAX)), 4 * self.output_keep)
         self.record = {"id": self.id, "claim": self.claim, "boot": boot, "began_at": time.time()}
+        if self.nest:
+            self.record["nest"] = True
 
     def begin(self, memory: MemoryKills, home: int, shelf: Shelf) -> dict[str, Any]:
         """Steps 2 and 3, when step 1 is done; what is known now for its record. When there is no such program, it has
@@ -155,6 +164,8 @@ class Job:
         return {"id": self.id, "pid": self.pid, "start": self.start}
 
     def _spawned(self, files: list[int], home: int) -> int:
+        if self.spare is not None:
+            return self.spare.become(self.order, files)
         return spawning.spawn(
             self.order["argv"],
             self.order["env"],

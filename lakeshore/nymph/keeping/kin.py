@@ -27,6 +27,10 @@ class Kin:
         self._strays: dict[int, frozenset[str]] = {}
         """Processes whose job is not known, by pid: the jobs that may have left them."""
 
+    def helper(self, pid: int) -> None:
+        """This child is no job's, until it is the program of one."""
+        self._helpers.add(pid)
+
     def reaped(self, pid: int) -> None:
         """That number is free."""
         self._helpers.discard(pid)
@@ -50,6 +54,7 @@ class Kin:
         own = set()
         if job.pid:
             own = {p.pid for p in everything.values() if job.pid in (p.session, p.group, p.pid) and p.pid != me}
+            own -= self._by_pid.keys() - {job.pid}  # what has just left its nest
         for process in everything.values():
             if process.pid in own or process.pid == me:
                 continue
@@ -71,7 +76,7 @@ class Kin:
             return mark == job.directory
         suspects = self._strays.get(process.pid)
         if suspects is None:
-            suspects = frozenset(id_ for id_, other in self._jobs.items() if other.phase != "ended")
+            suspects = frozenset(id_ for id_, other in self._jobs.items() if other.phase != "ended" and not other.nest)
             self._strays[process.pid] = suspects
         others = (self._jobs.get(id_) for id_ in suspects if id_ != job.id)
         return all(other is None or other.phase == "ended" for other in others)

@@ -26,6 +26,7 @@ from lakeshore._self import import_path
 from .. import follow
 from ..keeping.client import Exit, KeeperClient, Kept, NotSpawned, Order
 from ..keeping.job import GRACE_S
+from ..warm import Warm
 from ..workdir import FRAMES, Account, Workdir, WorkdirError
 from .given import pairs, seconds
 from .interpreter import explained
@@ -96,12 +97,21 @@ class Refused(Exception):
 
 
 class ProcessRunner:
-    """Runs invocations below `root` through the keeper. `environ` is the daemon's environment."""
+    """Runs invocations below `root` through the keeper. `environ` is the daemon's environment. With `warm`, an
+    interpreter is kept for the next job of the same kind.
+    """
 
     def __init__(
-        self, keeper: KeeperClient, root: Path, environ: Mapping[str, str], *, grace_s: float = GRACE_S
+        self,
+        keeper: KeeperClient,
+        root: Path,
+        environ: Mapping[str, str],
+        *,
+        grace_s: float = GRACE_S,
+        warm: bool = False,
     ) -> None:
         self._keeper, self._root, self._environ, self._grace_s = keeper, root, dict(environ), grace_s
+        self.warm = Warm(keeper) if warm else None
 
     async def run(self, run: Run) -> Outcome:
         """From the directory to the outcome; nothing of it is left but a failed one's directory. KeeperLost when the
@@ -124,7 +134,10 @@ class ProcessRunner:
             raise Refused(failed("DaemonError", str(error))) from None
         workdir = Workdir.at(self._root, run.invocation_id)
         try:
-            return await self._keeper.spawn(order(run, workdir, self._environ, owner, grace_s=self._grace_s))
+            made = order(run, workdir, self._environ, owner, grace_s=self._grace_s)
+            if self.warm is None or run.script is not None or owner is not None or run.run_config.get("entry"):
+                return await self._keeper.spawn(made)
+            return await self.warm.spawn(made)
         except (NotSpawned, WorkdirError) as error:
             await trio.to_thread.run_sync(workdir.remove)
             raise Refused(failed("DaemonError", str(error))) from None

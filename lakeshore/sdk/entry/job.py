@@ -38,12 +38,18 @@ from ..transport import POLICIES
 from .frame_files import FrameFiles
 from .process import hide_secrets, token
 
+WARM = "--warm"
 ARGS, RESULT, ERROR = "args.msgpack", "result.msgpack", "error.json"
 FAILED = 1
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the invocation of the working directory; the exit code: 0, 1 failed, 2 usage."""
+    words = sys.argv[1:] if argv is None else argv
+    if len(words) == 2 and words[0] == WARM:
+        from .warm import await_job  # at its wall: a cold start does without
+
+        argv = await_job(words[1])
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="lakeshore entry: %(message)s")
     given = _arguments(argv)
     directory = Path.cwd()

@@ -33,6 +33,9 @@ def leave(code: int) -> NoReturn:
     """End the process, though a body may have left a thread that never ends."""
     left = [thread.name for thread in threading.enumerate() if not thread.daemon and thread is not _MAIN]
     if not left:
+        warm = sys.modules.get("lakeshore.sdk.entry.warm")
+        if warm is not None and warm.is_spare():
+            warm.end(code)
         raise SystemExit(code)
     say(f"lakeshore worker: not waiting for what bodies left running: {', '.join(left)}")
     for stream in (sys.stdout, sys.stderr):
