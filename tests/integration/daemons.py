@@ -91,6 +91,11 @@ class Daemon:
         self.until(lambda: "Poll" in [one["do"] for said in self.events("HelloAnswered") for one in said["does"]])
         return self
 
+    def bodies(self) -> list[int]:
+        """The processes of jobs that were started cold: no nest, and no spare of one."""
+        lines = {pid: Path(f"/proc/{pid}/cmdline").read_bytes() for pid in self.processes()}
+        return [pid for pid, line in lines.items() if b"entry" in line and b"--warm" not in line]
+
     def processes(self) -> list[int]:
         """What lives of it: itself, its keeper, its jobs."""
         named = [pid for pid in processes.table() if processes.variable(pid, MARK) == self.name]

@@ -173,7 +173,7 @@ def test_a_daemon_that_is_frozen_has_its_jobs_ended_by_the_keeper(short_leases: 
         daemon.until(lambda: d.row(short_leases, id_)["attempt"] == 1)
         polls = len(daemon.events("PollAnswered"))
         daemon.until(lambda: len(daemon.events("PollAnswered")) > polls)
-        (kept,) = [pid for pid in daemon.processes() if b"entry" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+        (kept,) = daemon.bodies()
         os.kill(daemon.process.pid, signal.SIGSTOP)
         daemon.until(lambda: processes.look(kept) is None, "the job outlives its lease")
         os.kill(daemon.process.pid, signal.SIGCONT)
@@ -189,7 +189,7 @@ def test_a_keeper_that_is_killed_costs_an_attempt_and_another_takes_its_place(se
     id_ = d.submit(server, daemon.queue, bodies.counted, 2, str(gate))
     daemon.until(lambda: daemon.events("JobStarted"))
     daemon.until(lambda: d.row(server, id_)["attempt"] == 1)
-    (job,) = [pid for pid in daemon.processes() if b"entry" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    (job,) = daemon.bodies()
     found = processes.look(job)
     assert found is not None
     os.kill(found.parent, signal.SIGKILL)

@@ -31,9 +31,10 @@ class Runners:
         *,
         default: str = DEFAULT,
         grace_s: float = GRACE_S,
+        warm: bool = True,
     ) -> None:
         self._default = default
-        process = ProcessRunner(keeper, root, environ, grace_s=grace_s)
+        process = ProcessRunner(keeper, root, environ, grace_s=grace_s, warm=warm)
         places: dict[str, Place] = {
             **{name: Docker(runtime) for name, runtime in RUNTIMES.items()},
             "slurm": Slurm(),
