@@ -47,8 +47,8 @@ def nymph(
     """Run the daemon on this host: it takes jobs, commands and scripts."""
     if ctx.invoked_subcommand is not None:
         return None
-    from lakeshore.nymph import daemon  # wall: only the daemon pays for it
+    from lakeshore.nymph import start  # wall: only the daemon pays for it
     from lakeshore.nymph.lookup import Flags  # wall: as above
 
     flags = Flags(config=config, server=server, token=token, queue=queue, worker_id=worker_id)
-    return daemon.run(flags, record=record)
+    return start.run(flags, record=record)

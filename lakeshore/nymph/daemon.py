@@ -17,6 +17,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -30,7 +31,7 @@ from ..net.proxy import through_proxy
 from ..net.target import Target, parse_target
 from ..wire.names import Ulids
 from ..wire.signing import SigningError, SigningUnavailable
-from . import events, instructions, introspect, logs, lookup
+from . import events, instructions, introspect, logs
 from .core import Core
 from .detect import HostFacts, detect
 from .execs import Execs
@@ -40,7 +41,7 @@ from .keeping.client import KeeperClient, KeeperError, KeeperTaken
 from .leftovers import Leftovers
 from .local_record import LocalRecord
 from .logs import Ring
-from .lookup import Boot, Flags
+from .lookup import Boot
 from .payloads import Payloads
 from .performing.commands import Commands
 from .performing.contact import Contact
@@ -68,16 +69,23 @@ class CannotStart(Exception):
     """The daemon does not start; the text says why, and what to do."""
 
 
-def run(flags: Flags, *, record: Path | None = None, environ: Mapping[str, str] = os.environ) -> int:
-    """Run the daemon until it leaves; its exit code. Raises ConfigError. `record` gets what happened."""
+def run(
+    boot: Boot,
+    facts: Future[HostFacts],
+    *,
+    record: Path | None = None,
+    environ: Mapping[str, str] = os.environ,
+) -> int:
+    """Run the daemon until it leaves; its exit code. Raises ConfigError. `facts` are of its host, when they are there;
+    `record` gets what happened.
+    """
     program = Program.this()
     trial = Trial(program)
     if trial.failed_before():
         trial.roll_back()
-    boot = lookup.boot(flags, environ)
     ring = logs.install(boot)
     try:
-        last = trio.run(partial(_run, boot, ring, record, environ, program, trial))
+        last = trio.run(partial(_run, boot, facts, ring, record, environ, program, trial))
     except CannotStart as error:
         log.error("%s", error)  # noqa: TRY400 - it is expected, and says all
         sys.stderr.write(f"error: {error}\n")
@@ -93,6 +101,7 @@ def run(flags: Flags, *, record: Path | None = None, environ: Mapping[str, str] 
 
 async def _run(
     boot: Boot,
+    facts: Future[HostFacts],
     ring: Ring,
     record: Path | None,
     environ: Mapping[str, str],
@@ -102,7 +111,7 @@ async def _run(
     failure: Exception | None = None
     last: instructions.Exit | instructions.Restart | None = None
     async with trio.open_nursery() as nursery:
-        daemon = Daemon(boot, ring, nursery, record=record, environ=environ, program=program, trial=trial)
+        daemon = Daemon(boot, facts, ring, nursery, record=record, environ=environ, program=program, trial=trial)
         try:
             last = await daemon.live()
         except (CannotStart, ConfigError) as error:
@@ -119,6 +128,7 @@ class Daemon:
     def __init__(
         self,
         boot: Boot,
+        facts: Future[HostFacts],
         ring: Ring,
         nursery: trio.Nursery,
         *,
@@ -127,7 +137,7 @@ class Daemon:
         program: Program | None,
         trial: Trial,
     ) -> None:
-        self._program, self._trial = program, trial
+        self._program, self._trial, self._found = program, trial, facts
         self._boot, self._ring, self._nursery, self._record, self._environ = boot, ring, nursery, record, environ
         self._config = boot.config
         self._machine_id = boot.machine_id(socket.gethostname())
@@ -147,7 +157,7 @@ class Daemon:
         await self._nursery.start(self._hear_signals)
         problem: Exception | None = None
         async with trio.open_nursery() as booting:
-            booting.start_soon(self._find_out)
+            booting.start_soon(self._found_out)
             try:
                 await self._take_what_is_ours()
             except (CannotStart, ConfigError) as error:
@@ -177,8 +187,8 @@ class Daemon:
                     return
                 self._shell.tell(events.Signalled(name=signal.Signals(number).name))
 
-    async def _find_out(self) -> None:
-        self._facts = await detect(environ=self._environ)
+    async def _found_out(self) -> None:
+        self._facts = await trio.to_thread.run_sync(self._found.result, abandon_on_cancel=True)
 
     async def _take_what_is_ours(self) -> None:
         config = self._config
@@ -343,7 +353,7 @@ class Daemon:
         self._nursery.start_soon(self._detected_again)
 
     async def _detected_again(self) -> None:
-        await self._find_out()
+        self._facts = await detect(environ=self._environ)
         assert self._shell is not None, "it lives"
         found = capabilities(self._config, self._facts, workdir=str(self._root))
         self._shell.tell(events.HostDetected(capabilities=found))
