@@ -57,6 +57,16 @@ HELLO = {
     "capabilities": {"runners": ["process"], "max_invocations": 1, "workdir": "/w"},
     "versions": {"daemon": "1", "protocol": "1", "cpu": {"model": "x", "cores": 2}, "gpu": [{"name": "g"}]},
 }
+EVENT = {
+    "worker_id": "w",
+    "kind": "invocation.event",
+    "type": "t",
+    "id": "e",
+    "invocation_id": "i",
+    "queue": "q",
+    "payload": {"a": [1]},
+}
+WORKER = "/v1/namespaces/default/workers/none"
 ROUTES: dict[str, tuple[str, dict[str, Any]]] = {
     "submit": ("/v1/producer/submit", SUBMIT),
     "submit many": ("/v1/producer/submit", {"invocations": [SUBMIT, {**SUBMIT, "invocation_id": "j"}], "watch": "w"}),
@@ -77,6 +87,13 @@ ROUTES: dict[str, tuple[str, dict[str, Any]]] = {
     "acks": ("/v1/daemon/ack", {"acks": [ACK, {**ACK, "invocation_id": "j"}]}),
     "chunk": ("/v1/daemon/result-chunk", CHUNK),
     "chunks": ("/v1/daemon/result-chunk", {"chunks": [CHUNK, {**CHUNK, "seq": 1}]}),
+    "event": ("/v1/daemon/event", EVENT),
+    "events": ("/v1/daemon/event", {"events": [EVENT, {**EVENT, "id": "f", "type": "setup"}]}),
+    "cleanup": ("/v1/namespaces/default/workers/cleanup", {"olderThanHours": 1.5, "dryRun": True}),
+    "setup": (f"{WORKER}/setup", {"script": "true", "sudo": True, "refresh_capabilities": True, "name": "n"}),
+    "hibernate": (f"{WORKER}/hibernate", {"until_epoch_s": 1e10, "until": "2100-01-01T00:00:00Z"}),
+    "reset": (f"{WORKER}/reset", {"ignored": 1}),
+    "worker queues": (f"{WORKER}/queues", {"add": ["default"], "remove": ["q"]}),
     "retry": ("/v1/namespaces/default/invocations/none/retry", {"claim": 1, "nonce": "n"}),
     "token": ("/v1/namespaces/default/tokens", {"name": "t", "scope": "daemon", "workerId": "w"}),
     "namespace": ("/v1/admin/namespaces", {"name": "n", "orgId": "o"}),

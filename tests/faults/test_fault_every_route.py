@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import vitals
 from mutations import JSON, MSGPACK
+from route_bodies import HELLO
 from served import Served, new_id, one, running
 from storm import Known, Line, Shot, query_names, read, shot
 
@@ -42,7 +43,7 @@ def known(server: Served) -> Known:
 
 
 def populated(server: Served) -> Known:
-    """Jobs in several states, a topic, a token, blobs: so that not every request is about nothing."""
+    """Jobs in several states, a worker, a topic, a token, blobs: so that not every request is about nothing."""
     queued, running_, ended = (one(queue=queue) for queue in ("waiting", "working", "done"))
     for call in (queued, running_, ended):
         assert server.post("/v1/producer/submit", call).status == 200
@@ -57,12 +58,14 @@ def populated(server: Served) -> Known:
     target = puts[0]["url"].removeprefix(server.url)
     assert server.raw("PUT", target, b"123456789").status == 201
     got = server.post(presign, {"op": "get", "key": puts[0]["key"]}).body["url"]
-    ids = [call["invocation_id"] for call in (queued, running_, ended)]
+    worker = server.post("/v1/daemon/hello", HELLO).body["worker_id"]
+    ids = [worker, *(call["invocation_id"] for call in (queued, running_, ended))]
     return Known(
         values={
             "ns": ["default"],
             "slug": ["default", "other"],
             "id": ids,
+            "worker": [worker],
             "queue": ["waiting", "working"],
             "name": ["waiting", "t", "done"],
             "key": [puts[0]["key"]],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from typing import Final
 
 from ...plane import rows
@@ -62,6 +63,11 @@ async def metrics(app: App, request: Request, caller: Caller) -> Response:
         kind = "counter" if name.endswith("_total") else "gauge"
         _head(lines, f"lakeshore_{name}", kind, _HELP.get(name, name))
         lines.append(f"lakeshore_{name} {value:.12g}")
+    _head(lines, "lakeshore_workers", "gauge", "Daemons by namespace and the state that is shown.")
+    shown_as = Counter((row.ns, app.workers.shown_state(row)) for row in app.records.workers.all())
+    lines += [
+        f'lakeshore_workers{{namespace="{ns}",state="{state}"}} {n}' for (ns, state), n in sorted(shown_as.items())
+    ]
     for http in app.http:
         _head(lines, "lakeshore_http_connections", "gauge", "Open connections.")
         lines.append(f"lakeshore_http_connections {http.open_connections}")

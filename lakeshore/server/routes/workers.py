@@ -163,8 +163,8 @@ async def cleanup(app: App, request: Request, caller: Caller) -> Response:
 
 async def setup(app: App, request: Request, caller: Caller) -> Response:
     """POST /v1/namespaces/:ns/workers/:id/setup {script, sudo?, refresh_capabilities?, name?}: 202, in its turn."""
-    row = known(app, request, caller)
     body, _encoding = await read_map(request)
+    row = known(app, request, caller)
     script, name = body.get("script"), body.get("name")
     if type(script) is not str or not script.strip() or "\0" in script:
         raise bad_field("script", "must be the text of a bash script")
@@ -189,8 +189,8 @@ async def setup(app: App, request: Request, caller: Caller) -> Response:
 
 async def hibernate(app: App, request: Request, caller: Caller) -> Response:
     """POST /v1/namespaces/:ns/workers/:id/hibernate {until_epoch_s} or {until: ISO 8601}; 400 when it is over."""
-    row = known(app, request, caller)
     body, _encoding = await read_map(request)
+    row = known(app, request, caller)
     until = _instant(body)
     if until <= time.time():
         raise bad_field("until", "is in the past", status=400, hint="name a later instant")
@@ -201,16 +201,16 @@ async def hibernate(app: App, request: Request, caller: Caller) -> Response:
 
 async def reset(app: App, request: Request, caller: Caller) -> Response:
     """POST /v1/namespaces/:ns/workers/:id/reset: its back-off begins anew with its next poll."""
-    row = known(app, request, caller)
     await read_map(request, optional=True)
+    row = known(app, request, caller)
     order = await _order(app, caller, row, "reset_backoff", {})
     return answer(request, {"id": order.id, "worker_id": row.id}, status=202)
 
 
 async def queues(app: App, request: Request, caller: Caller) -> Response:
     """POST /v1/namespaces/:ns/workers/:id/queues {add: […], remove: […]}: from its next poll on."""
-    row = known(app, request, caller)
     body, _encoding = await read_map(request)
+    row = known(app, request, caller)
     add, remove = _names(body, "add"), _names(body, "remove")
     if not add and not remove:
         raise bad_field("add", "name at least one queue to add or to remove")
