@@ -154,7 +154,28 @@ def test_one_that_cannot_be_noted_as_handed_out_waits_on(tmp_path: Path) -> None
             await execs.take("ns", "w", 1, "s", 1)
         other.execute("ROLLBACK")
         other.close()
-        assert [order.id for order in await execs.take("ns", "w", 2, "s", 4)] == ids
+        assert [order.id for order in await execs.take("ns", "w", 1, "newer", 4)] == ids
+
+    use(tmp_path, body)
+
+
+def test_of_two_ends_that_come_at_once_one_counts(tmp_path: Path) -> None:
+    async def body(execs: Execs, _clock: Clock) -> None:
+        id_ = await execs.submit(NewExec(ns="ns", worker="w", command="true"))
+        job = execs.get("ns", id_)
+        assert job is not None
+        counted: list[int] = []
+
+        async def end(code: int) -> None:
+            if await execs.finish(job, Result(exit_code=code)):
+                counted.append(code)
+
+        async with trio.open_nursery() as nursery:
+            for code in (1, 2):
+                nursery.start_soon(end, code)
+        row = execs.show("ns", id_)
+        assert row is not None
+        assert counted == [row.exit_code]
 
     use(tmp_path, body)
 
