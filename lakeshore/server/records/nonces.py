@@ -25,7 +25,8 @@ class Nonces:
     def __init__(self, conn: sqlite3.Connection, write: Write, *, now: Callable[[], float]) -> None:
         self._write, self._now = write, now
         self._until: dict[bytes, float] = dict(conn.execute(SQL.nonces, {"now": now()}).fetchall())
-        self._swept = now()
+        self._is_stale = True
+        """The file may hold some that are over."""
 
     def __len__(self) -> int:
         return len(self._until)
@@ -46,12 +47,16 @@ class Nonces:
         return True
 
     async def sweep(self) -> None:
-        """Forget in the file those that no request can use again."""
+        """Forget those that no request can use again, here and in the file."""
         now = self._now()
-        swept, self._swept = self._swept, now
-        if self._until or now - swept > 3600:
-            await self._write(((SQL.drop_nonces, {"now": now}),), None)
-        self._until = {key: until for key, until in self._until.items() if until >= now}
+        kept = {key: until for key, until in self._until.items() if until >= now}
+        if self._is_stale or len(kept) < len(self._until):
+            self._until, self._is_stale = kept, False
+            try:
+                await self._write(((SQL.drop_nonces, {"now": now}),), None)
+            except BaseException:
+                self._is_stale = True
+                raise
 
     def _drop_some(self) -> None:
         """The oldest come first, nearly: their time differs by the skew alone."""
@@ -59,3 +64,4 @@ class Nonces:
         over = [key for key, until in itertools.islice(self._until.items(), _AT_ONCE) if until < now]
         for key in over:
             del self._until[key]
+            self._is_stale = True
