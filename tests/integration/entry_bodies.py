@@ -111,7 +111,7 @@ def forged() -> Iterator[int]:
 @dls.udf
 def linked(target: str) -> Iterator[int]:
     yield 0
-    Path("frames", f"{1:020}").symlink_to(target)
+    Path("frames", f"{2:020}").symlink_to(target)
     yield 1
 
 
