@@ -38,8 +38,9 @@ A refusal is `{"error": "…"}`, often with `field`, the path of what is wrong, 
 | named | the same, for the namespace in the path |
 | admin | the admin token, or open mode |
 
-Where scope `daemon` may call, a daemon's signature does instead of a bearer: the headers `X-LS-Key-Id`, `X-LS-Timestamp`,
-`X-LS-Nonce` and `X-LS-Signature`, and `X-LS-Worker-Id` where the body has no `worker_id`. Some of the four are a 401.
+Where scope `daemon` may call, a daemon's signature does instead of a bearer: the headers `X-LS-Key-Id`,
+`X-LS-Timestamp`, `X-LS-Nonce` and `X-LS-Signature`, and `X-LS-Worker-Id` where the body has no `worker_id`. Some of the
+four are a 401.
 
 | status | what it says |
 | ---: | --- |
