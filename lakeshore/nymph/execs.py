@@ -96,6 +96,8 @@ class Execs:
         self._keeper, self._posts, self._directory, self._payloads = keeper, transport, directory, payloads
         self._environ, self._cwd = without_credentials(environ), os.getcwd()
         self._running: dict[str, _Running] = {}
+        self._bare: set[str] = set()
+        """Those that have no inputs; until `release`."""
         self._early: dict[str, str] = {}
         """Why those are not to begin that were stopped before `run` was called; until `release`."""
         private_directory(str(directory))
@@ -134,6 +136,9 @@ class Execs:
             await self._keeper.forget(job)
         except (KeyError, KeeperLost):
             pass  # it never began; or the next keeper tells it to `recovered`
+        if exec_id in self._bare:
+            self._bare.discard(exec_id)
+            return
         for path in self._inputs(exec_id):
             path.unlink(missing_ok=True)
 
@@ -195,6 +200,8 @@ class Execs:
         argv = ["bash", "-c", command]
         if len(command) > LONGEST_WORD // 4 and len(command.encode(errors="surrogateescape")) > LONGEST_WORD:
             argv = ["bash", str(_written(script, command))]
+        elif reads is None:
+            self._bare.add(exec_id)
         return Order(
             id=_job_id(exec_id),
             argv=argv,

@@ -144,9 +144,12 @@ class KeeperClient:
     def __init__(self, stream: trio.SocketStream, directory: str) -> None:
         self._stream = stream
         self.directory = os.path.realpath(directory)
-        self._sending = trio.Lock()
+        self._unsent = bytearray()
+        self._sending = False
+        """A task is sending, and goes on until everything is sent."""
         self._numbers = 0
-        self._answers: dict[int, trio.MemorySendChannel[dict[str, Any]]] = {}
+        self._asked: dict[int, trio.Event] = {}
+        self._answers: dict[int, dict[str, Any]] = {}
         self._ended: dict[str, trio.Event] = {}
         self._exits: dict[str, Exit] = {}
         self.lost = trio.Event()
@@ -216,27 +219,41 @@ class KeeperClient:
     async def _ask(self, message: dict[str, Any]) -> dict[str, Any]:
         self._numbers += 1
         number = self._numbers
-        sender, receiver = trio.open_memory_channel[dict[str, Any]](1)
         try:
             data = encode({**message, "n": number})
         except BadMessage as error:
             raise NotSpawned(str(error)) from None
-        self._answers[number] = sender
+        if self.lost.is_set():
+            raise KeeperLost("the keeper is gone")
+        answered = self._asked[number] = trio.Event()
         try:
-            if self.lost.is_set():
-                raise KeeperLost("the keeper is gone")
-            with trio.CancelScope(shield=True):  # half a message would be the end of the conversation
-                async with self._sending:
-                    await self._stream.send_all(data)
-            answer = await receiver.receive()
-        except (trio.BrokenResourceError, trio.ClosedResourceError, trio.EndOfChannel):
-            raise KeeperLost("the keeper is gone") from None
+            await self._send(data)
+            await answered.wait()
         finally:
-            self._answers.pop(number, None)
+            del self._asked[number]
+            answer = self._answers.pop(number, None)
+        if answer is None:
+            raise KeeperLost("the keeper is gone")
         if "error" in answer:
             kinds = {"taken": KeeperTaken, "not begun": NotSpawned}
             raise kinds.get(answer.get("kind", ""), KeeperError)(answer["error"])
         return answer
+
+    async def _send(self, data: bytes) -> None:
+        """One task sends for all that ask meanwhile. When it cannot, `listen` sees the connection end, and says so."""
+        self._unsent += data
+        if self._sending:
+            return
+        self._sending = True
+        try:
+            with trio.CancelScope(shield=True):  # half a message would be the end of the conversation
+                while self._unsent:
+                    piece, self._unsent = self._unsent, bytearray()
+                    await self._stream.send_all(piece)
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            raise KeeperLost("the keeper is gone") from None
+        finally:
+            self._sending = False
 
     async def aclose(self) -> None:
         """Leave; what runs runs on."""
@@ -254,8 +271,8 @@ class KeeperClient:
         finally:
             self.lost.set()
             await trio.aclose_forcefully(self._stream)
-            for sender in self._answers.values():
-                sender.close()
+            for answered in self._asked.values():
+                answered.set()
             for event in self._ended.values():
                 event.set()
 
@@ -265,8 +282,9 @@ class KeeperClient:
             self._ended.setdefault(message["id"], trio.Event()).set()
         elif message.get("event") == "spare":
             self.on_spare(message["nest"])
-        elif message.get("re") in self._answers:
-            self._answers[message["re"]].send_nowait(message)
+        elif message.get("re") in self._asked:
+            self._answers[message["re"]] = message
+            self._asked[message["re"]].set()
 
 
 async def open_keeper(directory: str, nursery: trio.Nursery, *, orphan_s: float = 30.0) -> KeeperClient:

@@ -134,7 +134,7 @@ class Job:
         try:
             if not shelf.take(self.directory):
                 os.mkdir(self.directory, 0o700)
-            record = _opened(os.path.join(self.directory, JOB))
+            record = _opened(f"{self.directory}/{JOB}")
             files.append(record)
             text = json.dumps(self.record).encode("ascii")
             _overwrite(record, text)
@@ -143,7 +143,7 @@ class Job:
                 if name == STDERR and self.order.get("merge"):
                     files.append(files[-1])
                 else:
-                    files.append(_opened(os.path.join(self.directory, name), os.O_APPEND))
+                    files.append(_opened(f"{self.directory}/{name}", os.O_APPEND))
             self.memory, self.kills_before = memory, memory.seen
             try:
                 self.pid = self._spawned(files[1:], home)
@@ -210,14 +210,14 @@ class Job:
         if self.error is not None:
             self.exit["error"] = self.error
         self.phase = "ended"
-        new = os.path.join(self.directory, NEW_EXIT)
+        new = f"{self.directory}/{NEW_EXIT}"
         try:
             fd = _opened(new)
             try:
                 _overwrite(fd, json.dumps(self.exit).encode("ascii"))
             finally:
                 os.close(fd)
-            os.replace(new, os.path.join(self.directory, EXIT))
+            os.replace(new, f"{self.directory}/{EXIT}")
         except OSError as error:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ENOENT, errno.EROFS):
                 raise  # a full disk must not cost the others their keeper: the daemon is told by message
@@ -229,7 +229,7 @@ class Job:
         False when the disk cannot drop it.
         """
         for name, dropped in self.dropped.items():
-            path = os.path.join(self.directory, name)
+            path = f"{self.directory}/{name}"
             try:
                 size = os.lstat(path).st_size
             except OSError:
@@ -260,7 +260,7 @@ def remove(directory: str) -> None:
     """A job's directory, in which there are only files. What cannot be removed stays."""
     for name in (STDOUT, STDERR, JOB, EXIT):
         try:  # noqa: SIM105  (see `place.unlink`)
-            os.unlink(os.path.join(directory, name))
+            os.unlink(f"{directory}/{name}")
         except OSError:
             pass
     try:
@@ -272,7 +272,7 @@ def remove(directory: str) -> None:
 def _remove_the_rest(directory: str) -> None:
     try:
         for name in os.listdir(directory):
-            os.unlink(os.path.join(directory, name))
+            os.unlink(f"{directory}/{name}")
         os.rmdir(directory)
     except OSError:
         return

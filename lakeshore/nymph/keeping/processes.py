@@ -36,12 +36,22 @@ class Process:
 
 def look(pid: int) -> Process | None:
     """The process, a zombie included; None when there is none, or this system does not tell."""
+    line = _read(f"/proc/{pid}/stat", 4096)
+    return Process(pid, line[line.rindex(b")") + 2 :].split()) if line else None
+
+
+def _read(path: str, most: int) -> bytes:
+    """Empty where there is nothing to read."""
     try:
-        with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
-            line = file.read(4096)
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
-        return None
-    return Process(pid, line[line.rindex(b")") + 2 :].split())
+        return b""
+    try:
+        return os.read(fd, most)
+    except OSError:  # it is just going
+        return b""
+    finally:
+        os.close(fd)
 
 
 def table() -> dict[int, Process]:

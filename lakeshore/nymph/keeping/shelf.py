@@ -48,11 +48,11 @@ class Shelf:
             return False
         try:
             names = set(os.listdir(directory))
-            if names not in _KNOWN or not all(_emptied(os.path.join(directory, name)) for name in names - {JOB, EXIT}):
+            if names not in _KNOWN or not all(_emptied(f"{directory}/{name}") for name in names - {JOB, EXIT}):
                 return False
-            os.rename(os.path.join(directory, EXIT), os.path.join(directory, NEW_EXIT))
+            os.rename(f"{directory}/{EXIT}", f"{directory}/{NEW_EXIT}")
             self._next += 1
-            name = os.path.join(SHELF, str(self._next))
+            name = f"{SHELF}/{self._next}"
             os.rename(directory, name)
         except OSError:
             return False
@@ -63,9 +63,9 @@ class Shelf:
         """Nothing stays of it."""
         try:
             for name in os.listdir(SHELF):
-                place = os.path.join(SHELF, name)
+                place = f"{SHELF}/{name}"
                 for file in os.listdir(place):
-                    os.unlink(os.path.join(place, file))
+                    os.unlink(f"{place}/{file}")
                 os.rmdir(place)
             os.rmdir(SHELF)
         except OSError:
