@@ -132,6 +132,26 @@ def test_silence_counts_on_the_servers_own_clock_and_not_while_it_was_away(play:
     play(act)
 
 
+@pytest.mark.inventory("K-13")
+def test_a_server_that_was_stopped_itself_calls_nobody_gone_for_that_time(play: Callable[..., World]) -> None:
+    async def act(world: World) -> None:
+        await world.hello()
+        world.poll()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(world.workers.run)
+            await trio.sleep(100)
+            clock = trio.lowlevel.current_clock()
+            assert isinstance(clock, trio.testing.MockClock)
+            clock.jump(5000)
+            await trio.sleep(500)
+            assert world.row().state == "active"
+            await trio.sleep(200)
+            assert world.row().state == "gone"
+            nursery.cancel_scope.cancel()
+
+    play(act)
+
+
 def test_what_memory_alone_knew_is_written_down_and_kept_when_that_fails(play: Callable[..., World]) -> None:
     async def act(world: World) -> None:
         await world.hello()
