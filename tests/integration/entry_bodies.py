@@ -176,3 +176,8 @@ def leaves_a_stray(path: str) -> None:
         os._exit(0)
     while not Path(path).exists() or not Path(path).read_text():
         time.sleep(0.01)
+
+
+@dls.udf
+def doubled(data: bytes) -> bytes:
+    return data + data
