@@ -11,7 +11,7 @@ from lakeshore.client.execs import Execs
 from lakeshore.client.workers import Workers
 
 from .daemon_named import find
-from .exec_following import PASS_THROUGH, asked_of, exec_options, follow
+from .exec_following import PASS_THROUGH, asked_of, exec_options, follow, started
 from .named import Named
 from .server import connect, flags_of, server_options
 
@@ -42,5 +42,6 @@ def exec_(
     asked = asked_of(words, pairs=pairs, timeout=timeout, workdir=workdir, stdin=stdin, as_json=as_json)
     with connect(ctx, url, namespace, token) as server:
         execs = Execs(server)
-        started = execs.start(find(Workers(server), daemon, literal=literal).id, asked)
-        return follow(execs, str(started["exec_id"]), wait=wait, as_json=as_json, flags=flags_of(ctx, url, namespace))
+        target = find(Workers(server), daemon, literal=literal).id
+        exec_id = started(lambda: execs.start(target, asked))
+        return follow(execs, exec_id, wait=wait, as_json=as_json, flags=flags_of(ctx, url, namespace))

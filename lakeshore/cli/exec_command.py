@@ -10,7 +10,7 @@ import click
 from lakeshore.client.execs import Execs
 from lakeshore.client.workers import Workers
 
-from .exec_following import PASS_THROUGH, asked_of, exec_options, follow
+from .exec_following import PASS_THROUGH, asked_of, exec_options, follow, started
 from .exec_target import target_of
 from .named import Named
 from .server import connect, flags_of, server_options
@@ -45,7 +45,8 @@ def exec_(
     with connect(ctx, url, namespace, token) as server:
         execs = Execs(server)
         if queue is not None:
-            started = execs.route(queue, asked)
+            exec_id = started(lambda: execs.route(queue, asked))
         else:
-            started = execs.start(target_of(Workers(server), daemon, instead="--on <daemon> or --queue <name>"), asked)
-        return follow(execs, str(started["exec_id"]), wait=wait, as_json=as_json, flags=flags_of(ctx, url, namespace))
+            target = target_of(Workers(server), daemon, instead="--on <daemon> or --queue <name>")
+            exec_id = started(lambda: execs.start(target, asked))
+        return follow(execs, exec_id, wait=wait, as_json=as_json, flags=flags_of(ctx, url, namespace))

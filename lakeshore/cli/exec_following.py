@@ -31,7 +31,6 @@ from .failures import Failure
 from .numbers import Seconds
 from .output import print_json, say
 from .pairs import pairs_of
-from .started import started_as
 
 F = TypeVar("F", bound=Callable[..., Any])
 Row = dict[str, Any]
@@ -112,6 +111,18 @@ def bytes_of(path: str) -> bytes:
         raise Failure(f"cannot read {path}: {error.strerror}", code=ExitCode.USAGE) from error
 
 
+def started(send: Callable[[], Row]) -> str:
+    """The id of the command that `send` starts. Failure where its answer was lost: a start is not sent twice."""
+    try:
+        return str(send()["exec_id"])
+    except NetError as error:
+        if not error.sent_anything:
+            raise
+        raise Failure(
+            str(error), hint="whether the command was started is not known; `lakeshore daemon execs` lists what was"
+        ) from error
+
+
 def follow(execs: Execs, exec_id: str, *, wait: float, as_json: bool, flags: Iterable[str] = ()) -> int:
     """Follow a command to its end; the exit status. `flags` name the server, for what is said on Ctrl-C."""
     told = _Told(execs, exec_id, as_json=as_json)
@@ -133,6 +144,8 @@ def follow(execs: Execs, exec_id: str, *, wait: float, as_json: bool, flags: Ite
 
 
 def _ways_on(exec_id: str, flags: Iterable[str]) -> None:
+    from .started import started_as  # wall: only who is interrupted pays for it
+
     more = "".join(f" {shlex.quote(flag)}" for flag in flags)
     for what, verb in (("follow it", "follow"), ("cancel it", "cancel")):
         say(f"{what}:  {started_as()} daemon {verb} {exec_id}{more}")

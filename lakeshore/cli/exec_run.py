@@ -14,7 +14,7 @@ import click
 from lakeshore.client.execs import Asked, Execs
 from lakeshore.client.workers import Workers
 
-from .exec_following import bytes_of, env_option, follow, timeout_option, wait_option
+from .exec_following import bytes_of, env_option, follow, started, timeout_option, wait_option
 from .exec_target import target_of
 from .named import Named
 from .output import say
@@ -65,8 +65,8 @@ def run(
     with connect(ctx, url, namespace, token) as server:
         execs = Execs(server)
         if queue is not None:
-            started = execs.route(queue, asked)
+            exec_id = started(lambda: execs.route(queue, asked))
         else:
             target = target_of(Workers(server), daemon, instead="--daemon <d> or --queue <name>")
-            started = execs.start(target, asked)
-        return follow(execs, str(started["exec_id"]), wait=wait, as_json=as_json, flags=flags_of(ctx, url, namespace))
+            exec_id = started(lambda: execs.start(target, asked))
+        return follow(execs, exec_id, wait=wait, as_json=as_json, flags=flags_of(ctx, url, namespace))

@@ -17,9 +17,15 @@ def test_a_line_that_breaks_while_a_command_is_followed_costs_no_byte(tmp_path: 
     with running(tmp_path / "server") as server, box(server, tmp_path / "host", label="far") as far:
         target = parse_target(server.url)
         with cutting(target.host, target.port) as line:
-            line.down, line.most = 20_000, 3
-            sh = Shell(line.url, tmp_path, "default")
-            code, out, err = sh.run("daemon", "exec", far.label, "seq 1 4000; sleep 0.3; seq 4001 8000; exit 3")
+            gate = tmp_path / "gate"
+            command = f"seq 1 4000; until [ -e {gate} ]; do sleep 0.02; done; seq 4001 8000; exit 3"
+            with Shell(line.url, tmp_path, "default").start("daemon", "exec", far.label, command) as process:
+                assert process.stdout is not None
+                begun = b"".join(process.stdout.readline() for _ in range(4000))
+                line.down, line.most = 10_000, 3
+                gate.touch()
+                rest, err = process.communicate(timeout=60)
             assert line.cuts == 3
+    out, code = begun + rest, process.returncode
     assert (code, out) == (3, b"".join(b"%d\n" % n for n in range(1, 8001)))
     assert err.startswith(b"the server is away, asking again: ")

@@ -5,18 +5,24 @@ from __future__ import annotations
 import base64
 import io
 import json
+import os
+import pty
 import select
 import signal
+import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import cli_shell
 import pytest
 from cli_shell import SOON_S, Box, Shell
+from exec_peer import Peer
 from served import JSON, Served, new_id
 
 from lakeshore.cli.main import main
@@ -236,3 +242,49 @@ def test_the_patience_of_the_command_line_is_its_own(typed: Typed, box: Box) -> 
     assert code == 1
     assert b"goes on" in err
     assert typed("daemon", "cancel", err.decode().split()[-1])[0] == 0
+
+
+@pytest.mark.inventory("C-250", "C-383", "C-251")
+def test_on_a_terminal_a_daemon_is_picked_and_its_output_is_still_all_of_stdout(
+    server: Served, sh: Shell, box: Box
+) -> None:
+    Peer(server, ns=NS)  # it was heard of last, so it comes first
+    here, there = pty.openpty()
+    with sh.start("exec", "echo", "picked", stdin=there, stderr=there) as process:
+        os.close(there)
+        drawn = b""
+        while not drawn.endswith(b"esc leaves"):
+            assert select.select([here], [], [], SOON_S)[0], drawn
+            drawn += os.read(here, 4096)
+        os.write(here, box.label.encode())
+        while b"1 of " not in drawn:
+            assert select.select([here], [], [], SOON_S)[0], drawn
+            drawn += os.read(here, 4096)
+        os.write(here, b"\r")
+        assert process.stdout is not None
+        assert process.stdout.read() == b"picked\n"
+        assert process.wait(SOON_S) == 0
+    os.close(here)
+
+
+def test_a_start_whose_answer_is_lost_is_not_sent_twice_and_says_where_to_look(
+    typed: Typed, box: Box, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        arrived: list[bytes] = []
+
+        def hang_up() -> None:
+            with suppress(OSError):
+                while True:
+                    connection, _ = listener.accept()
+                    arrived.append(connection.recv(65536))
+                    connection.close()
+
+        thread = threading.Thread(target=hang_up, daemon=True)
+        thread.start()
+        monkeypatch.setenv("LAKESHORE_URL", f"http://127.0.0.1:{listener.getsockname()[1]}")
+        code, out, err = typed("daemon", "exec", box.id, "true")
+        listener.shutdown(socket.SHUT_RDWR)
+        thread.join(10)
+    assert (code, out, len(arrived)) == (1, b"", 1)
+    assert b"hint: whether the command was started is not known" in err
