@@ -16,7 +16,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
@@ -60,6 +60,7 @@ from .transport import Transport
 from .update import Program, Trial, become
 
 HOUR_S: Final = 3600.0
+PROVED_S: Final = 2.0
 FAREWELL_S: Final = 3.0
 """For clearing away what was released last."""
 log = logging.getLogger("nymph")
@@ -272,7 +273,7 @@ class Daemon:
             worker_id=settings.worker_id,
             identity=self._identity,
             named=self._local.write,
-            vouched=self._vouched(jobs),
+            vouched=jobs.vouched,
         )
         commands = Commands(shell.tell, self._nursery, self._line, pending)
         updates = Updates(shell.tell, self._nursery, self._transport, self._program, self._ids.new)
@@ -307,6 +308,7 @@ class Daemon:
         if self._identity is None:
             self._nursery.start_soon(_remind_of_signatures)
         self._nursery.start_soon(commands.tell_left, contact)
+        self._nursery.start_soon(self._prove, contact)
         try:
             last = await shell.run(events.Booted(adopted=adopted), then=jobs.adopt)
             with trio.move_on_after(FAREWELL_S):
@@ -315,12 +317,11 @@ class Daemon:
         finally:
             self._transport.close()
 
-    def _vouched(self, jobs: Jobs) -> Callable[[float, float], None]:
-        def vouched(lease_s: float, took_s: float) -> None:
-            self._trial.is_up()
-            jobs.vouched(lease_s, took_s)
-
-        return vouched
+    async def _prove(self, contact: Contact) -> None:
+        """A new program is up when the server has taken it and it goes on for a moment."""
+        await contact.greeted.wait()
+        await trio.sleep(PROVED_S)
+        self._trial.is_up()
 
     def _settings(self) -> Settings:
         runtime, poll = self._config.runtime, self._config.poll

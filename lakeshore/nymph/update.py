@@ -2,7 +2,7 @@
 
     <dir>/.nymph-ota-<pid>-<ulid>.tmp    while it is fetched: hashed on the way, started once with --version
     <dir>/.<name>.previous               the program before, until the next update
-    <dir>/.<name>.trial                  {version, argv, …} from the swap until the new program's first answered poll
+    <dir>/.<name>.trial                  {version, argv, …} from the swap until the new program is up
     <dir>/.<name>.refused                {version}: it was tried here and did not come up
 
 Rules: nothing takes the file's place that was not asked for by its sha256, or does not start. The swap is one rename in

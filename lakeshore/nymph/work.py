@@ -12,6 +12,7 @@ from .instructions import DetectHost, ReleaseJob, RunExec, RunSetup, StartJob, S
 from .state import State
 from .tasks import EXEC, Task
 
+LOST_PAUSE_S: Final = 0.1
 LEAVING: Final = "the daemon is shutting down"
 
 
@@ -35,7 +36,11 @@ def job_ended(it: State, event: events.JobEnded, now: float) -> None:
     # A lost attempt is never acked: it is not listed any more, and the server gives it away. What we ended for want of
     # a lease is a loss, unless it had succeeded or was to end anyway: the claim is the fence.
     ended_by_us = job.state == "lapsing" and event.ending.get("state") != "succeeded" and job.stop_why is None
-    vanishes = job.state == "lost" or ended_by_us or event.ending.get("state") == "lost"
+    was_lost = event.ending.get("state") == "lost"
+    vanishes = job.state == "lost" or ended_by_us or was_lost
+    if was_lost and it.polls.flight is not None and it.polls.flight.hold_s > 0:
+        it.give_up_poll(now)  # the next one tells, of all that are lost in this moment
+        it.polls.not_before = max(it.polls.not_before, now + LOST_PAUSE_S)
     it.held.move(job, "vanish" if vanishes else "finish", now)
     it.idle.stop()
     if vanishes:

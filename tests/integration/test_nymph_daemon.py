@@ -331,7 +331,7 @@ def test_with_an_identity_everything_is_signed_and_the_key_is_rotated(tmp_path: 
     env = {
         "LAKESHORE_ADMIN_TOKEN": ADMIN,
         "LAKESHORE_REQUIRE_DAEMON_SIGNATURES": "true",
-        "LAKESHORE_DAEMON_KEY_MAX_AGE_S": "10",
+        "LAKESHORE_DAEMON_KEY_MAX_AGE_S": "6",
     }
     with running(tmp_path / "server", env=env, token=ADMIN) as server:
         minted = server.post("/v1/namespaces/default/enroll-tokens", {"label": "host"}, encoding=JSON)

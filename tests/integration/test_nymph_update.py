@@ -9,6 +9,7 @@ import stat
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import daemons as d
 import entry_bodies as bodies
@@ -128,7 +129,11 @@ def test_a_trial_that_nobody_has_ended_is_ended_by_the_next_start(host: Host) ->
 def test_the_target_version_is_followed_where_the_host_says_so(secured_server: Served, tmp_path: Path) -> None:
     ns = f"target-{os.getpid()}"
     assert secured_server.post("/v1/admin/namespaces", {"name": ns}, encoding=JSON).status == 201
-    sections = {"runtime": {"auto_update": True}, "server": {"url": secured_server.url, "namespace": ns}}
+    sections: dict[str, Any] = {
+        "runtime": {"auto_update": True},
+        "server": {"url": secured_server.url, "namespace": ns},
+    }
+    sections["poll"] = {"wait_max_s": 0.5}
     with d.daemon(secured_server.url, tmp_path / "host", sections, LAKESHORE_TOKEN=ADMIN) as daemon:
         host = Host(secured_server, daemon)
         new = host.release("5.0.0")

@@ -438,5 +438,5 @@ def test_an_attempt_that_was_lost_is_not_acked_and_not_listed_any_more(stopped: 
     did = world.ended("a", state="lost")
     assert not [one for one in did if isinstance(one, SendAcks)]
     assert ReleaseJob(invocation_id="a", claim=1, keep=False) in world.all
-    world.answer(after=20.0)
-    assert world.poll["held"] == []
+    world.wait(0.2)
+    assert world.last(Poll).body["held"] == []

@@ -33,6 +33,7 @@ class Commands:
 
     def run_exec(self, one: instructions.RunExec) -> None:
         async def run() -> None:
+            await self._line.ready()
             told = await _ended(self._line.parts.execs.run(one.exec_id, one.body))
             self._tell(events.ExecEnded(exec_id=one.exec_id, result=told))
 
@@ -46,6 +47,7 @@ class Commands:
 
     def run_setup(self, one: instructions.RunSetup) -> None:
         async def run() -> None:
+            await self._line.ready()
             told = await _ended(self._line.parts.setups.run(one.setup_id, one.body))
             self._tell(events.SetupEnded(setup_id=one.setup_id, result=told))
 

@@ -51,7 +51,8 @@ class Contact:
         self._hello_body, self._session, self._identity = hello_body, session, identity
         self._polls: dict[int, trio.CancelScope] = {}
         self._named, self._vouched = named, vouched
-        self._greeted = trio.Event()
+        self.greeted = trio.Event()
+        """Set when a hello was taken."""
         self.worker_id = worker_id
         """What the server calls this daemon, once it has said so."""
 
@@ -93,7 +94,7 @@ class Contact:
                 self._transport.namespace = answer["namespace"]
             self._tell(events.HelloAnswered(answer=answer))
             if answer.get("reject") is None:
-                self._greeted.set()
+                self.greeted.set()
             if self._identity is not None and self._identity.rotating and answer.get("reject") is None:
                 await self._finish_rotation()
 
@@ -130,7 +131,7 @@ class Contact:
 
     async def tell_until_taken(self, kind: str, id_: str, result: Map) -> bool:
         """A result that the core does not know of, once hello was answered; whether anybody wants it."""
-        await self._greeted.wait()
+        await self.greeted.wait()
         waits = full_jitter(_chance, base=1.0, cap=60.0)
         while True:
             try:

@@ -160,6 +160,7 @@ class Jobs:
         with job.before:
             async with self._arguments(job) as args:
                 run = run_of(job.body, args=args)
+                await self._line.ready()
                 runner = self._runners.of(run)
                 if not self._may_begin(*job.pair):
                     self._tell(events.TimerFired())  # its lease is over: let the core see that first

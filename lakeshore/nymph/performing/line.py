@@ -22,6 +22,8 @@ from ..setups import Setups
 ORPHAN_S = 30.0
 """So long jobs go on without a daemon."""
 AGAIN_S = 1.0
+ENDED_S = 30.0
+"""For what a killed keeper kept to end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +45,7 @@ class Line:
     def __init__(self, directory: Path, nursery: trio.Nursery, make: Callable[[KeeperClient], Parts]) -> None:
         self._directory, self._nursery, self._make = str(directory), nursery, make
         self._leaving = False
+        self._another = trio.Event()
         self._orphan_s = ORPHAN_S
         self.keeper: KeeperClient
         self.parts: Parts
@@ -59,18 +62,25 @@ class Line:
             self._orphan_s = orphan_s
             await self.keeper.hello(orphan_s=orphan_s)
 
+    async def ready(self) -> None:
+        """Until there is a keeper that lives, as far as is known."""
+        while self.keeper.lost.is_set():
+            await self._another.wait()
+
     async def watch(self) -> None:
-        """Start another keeper whenever this one is gone."""
+        """Start another keeper whenever this one is gone; it is used when nothing runs any more of what that kept."""
         while True:
             await self.keeper.lost.wait()
             if self._leaving:
                 return
             log.error("the keeper was killed: its jobs are lost")
             try:
-                self._take(await open_keeper(self._directory, self._nursery, orphan_s=self._orphan_s))
-                for job in self.keeper.found:
-                    await self.keeper.wait(job.id)
-                    await self.keeper.forget(job.id)
+                keeper = await open_keeper(self._directory, self._nursery, orphan_s=self._orphan_s)
+                with trio.move_on_after(ENDED_S):
+                    for job in keeper.found:
+                        await keeper.wait(job.id)
+                        await keeper.forget(job.id)
+                self._take(keeper)
             except (KeeperError, OSError) as error:
                 log.error("no keeper: %s", error)  # noqa: TRY400 - it says all
                 await trio.sleep(AGAIN_S)
@@ -83,3 +93,5 @@ class Line:
     def _take(self, keeper: KeeperClient) -> None:
         self.keeper = keeper
         self.parts = self._make(keeper)
+        another, self._another = self._another, trio.Event()
+        another.set()
