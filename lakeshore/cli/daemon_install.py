@@ -218,6 +218,8 @@ class _Installing:
         self._installs, self._program, self._as_json = installs, program, as_json
         self._launch_id = Ulids(lambda: time.time_ns() // 1_000_000, os.urandom).new()
         self._label = f"{asked.prefix}-{self._launch_id}"
+        self._copied_by: str | None = None
+        self._wants_tunnel = False
 
     def run(self) -> int:
         from lakeshore.remote import launch  # wall: as above
@@ -248,6 +250,7 @@ class _Installing:
                     "directory": host.directory(self._launch_id),
                     "python": host.python,
                     "how": self._asked.how,
+                    "copiedBy": self._copied_by,
                     "tunnelPort": row.port,
                 }
             )
@@ -289,9 +292,8 @@ class _Installing:
             urls = tuple(one.format(base=asked.base_url, triple=host.triple) for one in _RELEASES)
         else:
             self._note_platform(host, program)
-            launch.send(
-                self._connection, host, self._launch_id, program, show=sys.stderr.isatty() and not self._as_json
-            )
+            show = sys.stderr.isatty() and not self._as_json
+            self._copied_by = launch.send(self._connection, host, self._launch_id, program, show=show)
         started = launch.start(
             self._connection,
             host,
@@ -332,8 +334,6 @@ class _Installing:
         self._installs.save(row)
         self._print(f"  tunnel: port {port} of {asked.place.alias} leads to the server here, and is kept up")
         return f"http://127.0.0.1:{port}", row
-
-    _wants_tunnel = False
 
     def _offer_tunnel(self, url: str, why: str) -> None:
         """Ask, where somebody can answer; else Failure, unless nobody waits for the daemon."""

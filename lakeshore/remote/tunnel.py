@@ -156,7 +156,8 @@ class Keeper:
         self._place, self._socket = place, socket
         self._port = port or None
         self._ssh: subprocess.Popen[bytes] | None = None
-        self._held = ""
+        self._held = str(read_json(installs.path(launch_id, "tunnel.json")).get("held", ""))
+        """The host's processes that hold the port: also those that a keeper before this one left there."""
         self._ending = threading.Event()
 
     def run(self) -> int:
@@ -186,11 +187,13 @@ class Keeper:
             why = self._once()
             if self._ending.is_set():
                 return
-            failures = 0 if time.monotonic() - began > _HELD_S else failures + 1
-            self._tell("down", why)
             print(f"{_now()} down: {why}", flush=True)  # noqa: T201  (into its log)
             if _TAKEN in why.lower() and self._held:
                 self._free()
+                self._held = ""
+                continue
+            failures = 0 if time.monotonic() - began > _HELD_S else failures + 1
+            self._tell("down", why)
             if failures:
                 self._ending.wait(random.uniform(0.5, 1.0) * min(2.0 ** (failures - 1), _LONGEST_S))  # noqa: S311
 
@@ -242,7 +245,7 @@ class Keeper:
 
     def _tell(self, state: str, why: str = "") -> None:
         path = self._installs.path(self._launch_id, "tunnel.json")
-        told: dict[str, Any] = {"state": state, "port": self._port, "since": _now(), "why": why}
+        told: dict[str, Any] = {"state": state, "port": self._port, "since": _now(), "why": why, "held": self._held}
 
         with contextlib.suppress(OSError):  # a full disk: the tunnel goes on
             write_private(path, json.dumps(told) + "\n", beside=f".{path.name}.part")

@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 from one_file import build, trusted_parent
 
+sys.path.append(str(Path(__file__).parents[1] / "integration"))  # its servers and hosts
+
 
 @pytest.fixture(scope="session")
 def pyz(tmp_path_factory: pytest.TempPathFactory) -> Path:

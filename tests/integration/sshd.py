@@ -41,15 +41,14 @@ class RemoteUser:
     def logs(self) -> list[Path]:
         return sorted((self.home / ".local/share").glob("nymph-*.log"))
 
-    def processes(self) -> list[int]:
-        """What runs there, without sshd's own."""
+    def processes(self, *, besides: tuple[str, ...] = ("sshd", "sftp-server")) -> list[int]:
+        """What runs there, without sshd's own and what only waits to be reaped."""
         uid = pwd.getpwnam(self.name).pw_uid
         found = []
         for about in Path("/proc").iterdir():
             with contextlib.suppress(OSError):
-                if not about.name.isdecimal() or about.stat().st_uid != uid:
-                    continue
-                if (about / "comm").read_text().strip() not in ("sshd", "sftp-server") and os.readlink(about / "exe"):
+                runs = about.name.isdecimal() and about.stat().st_uid == uid and os.readlink(about / "exe")
+                if runs and (about / "comm").read_text().strip() not in besides:
                     found.append(int(about.name))
         return found
 
@@ -90,9 +89,8 @@ class Sshd:
         self.process.wait()
         for user in self.users:
             deadline = time.monotonic() + 10
-            while subprocess.run(["pkill", "-KILL", "-u", user.name], check=False).returncode == 0:
-                if time.monotonic() > deadline:
-                    break
+            while user.processes(besides=()) and time.monotonic() < deadline:
+                subprocess.run(["pkill", "-KILL", "-u", user.name], check=False)
                 time.sleep(0.02)
             subprocess.run(["userdel", "-r", user.name], check=False, capture_output=True)
 

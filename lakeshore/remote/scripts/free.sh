@@ -4,7 +4,7 @@
 
 main() {
     for old in ${stale-}; do
-        case $(name_of "$old") in *sshd*) kill "$old" 2>/dev/null || : ;; esac
+        case $(name_of "$old") in *sshd*) kill -KILL "$old" 2>/dev/null || : ;; esac
     done
     answer end ok
 }

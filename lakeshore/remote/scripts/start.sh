@@ -6,7 +6,9 @@
 main() {
     trap 'give_up' EXIT
     cd "$dir" || fail "the directory $dir is gone"
-    # What this account sets for other daemons of ours would win over the file.
+    # This login is not the daemon's: what its jobs see must not depend on how they came here (a bash below SSH_CLIENT
+    # reads the start-up files of a login). What the account sets for other daemons of ours would win over the file.
+    unset SSH_CLIENT SSH_CONNECTION SSH_TTY SSH_AUTH_SOCK SSH_ORIGINAL_COMMAND
     unset LAKESHORED_CONFIG LAKESHORE_CONFIG LAKESHORE_SERVER LAKESHORE_URL LAKESHORE_TOKEN DREAMLAKE_QUEUE LAKESHORE_QUEUE
     if [ -n "${urls-}" ]; then download; else take_over; fi
     write token "${token:?}"

@@ -1,0 +1,257 @@
+"""What goes to other hosts, without one: aliases, scripts, configuration, what ssh says, the file that is sent."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import subprocess
+import zipfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lakeshore.remote import program, ssh_config
+from lakeshore.remote.errors import RemoteFailure
+from lakeshore.remote.installs import Install, Installs, launch_id_in
+from lakeshore.remote.launch import Condition
+from lakeshore.remote.scripts import compose, report_of
+from lakeshore.remote.ssh import Place, explain
+
+SCRIPTS = Path(program.__file__).parent / "scripts"
+NAMES = sorted(path.stem for path in SCRIPTS.glob("*.sh") if path.stem != "common")
+LAUNCH = "01K4G8AX000000000000000001"
+
+
+# --- aliases and scripts
+
+
+@pytest.mark.parametrize("alias", ["-oProxyCommand=touch x", "", "a b", "a;b", "$(x)", "a\nb", "`x`", "a'b", "*"])
+def test_what_is_no_alias_is_refused_before_ssh_sees_it(alias: str) -> None:
+    with pytest.raises(RemoteFailure, match="is no ssh alias"):
+        Place(alias=alias)
+
+
+@pytest.mark.parametrize("alias", ["my-box", "user@host.example", "h_1.x", "::1", "[fe80::1%eth0]"])
+def test_an_alias_is_what_ssh_takes_for_a_host(alias: str) -> None:
+    assert Place(alias=alias, config="/a b").options("X=y")[:2] == ["-F", "/a b"]
+
+
+@given(st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"])))
+def test_a_value_reaches_a_script_as_it_is_whatever_is_in_it(value: str) -> None:
+    text, _ = compose("status", {"launch_id": "x", "lines": value})
+    assigned = text[: text.index("# shellcheck shell=bash")]
+    assert shlex.split(assigned)[2] == f"lines={value}"
+
+
+def test_bash_sees_a_hostile_value_as_text_and_runs_nothing(tmp_path: Path) -> None:
+    hostile = f"x' ; touch {tmp_path}/made; $(touch {tmp_path}/made) `touch {tmp_path}/made` \"\\ \n y"
+    text, _ = compose("status", {"launch_id": hostile, "lines": "1"})
+    head = text[: text.index("# shellcheck shell=bash")]
+    done = subprocess.run(
+        ["bash", "-s"], input=f'{head}printf %s "$launch_id"', capture_output=True, text=True, check=True
+    )
+    assert done.stdout == hostile
+    assert not (tmp_path / "made").exists()
+
+
+@pytest.mark.parametrize(("name", "value"), [("a-b", "x"), ("A", "x"), ("a", "x\0y"), ("a;b", "x")])
+def test_what_cannot_be_a_variable_of_the_shell_is_refused(name: str, value: str) -> None:
+    with pytest.raises(ValueError, match="cannot be given"):
+        compose("status", {name: value})
+
+
+def test_answers_are_told_from_what_a_login_prints_and_one_cut_short_is_not_complete() -> None:
+    said = "Welcome!\nn1 home /a b\nend ok\nn2 end ok\nn1 log one\nn1 log two  \n"
+    report = report_of(said, "n1")
+    assert (report["home"], report.lines["log"], report.complete) == ("/a b", ["one", "two  "], False)
+    assert report_of(said + "n1 end ok\n", "n1").complete
+    assert report_of("n1 error it is full\nn1 hint make room", "n1").error == "it is full"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_shellcheck_finds_nothing_in_a_script(name: str) -> None:
+    if shutil.which("shellcheck") is None:
+        pytest.skip("needs shellcheck")
+    given = "export nonce=x launch_id=y python=z how=process urls='' sha256=x grace=1\n"
+    text = given + (SCRIPTS / "common.sh").read_text() + (SCRIPTS / f"{name}.sh").read_text()
+    done = subprocess.run(
+        ["shellcheck", "-s", "bash", "-e", "SC2016,SC2034", "-"],
+        input=text,
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout
+
+
+# --- ssh's words
+
+
+@pytest.mark.parametrize(
+    ("said", "hint"),
+    [
+        ("@ WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! @\nHost key verification failed.", "ssh-keygen -R"),
+        (
+            "No ED25519 host key is known for x and you have requested strict checking.\nHost key verification failed.",
+            "run `ssh box` once",
+        ),
+        ("u@h: Permission denied (publickey).", "`ssh box true` must work without questions"),
+        ("ssh: Could not resolve hostname box: Name or service not known", "an alias of the ssh configuration"),
+        ("ssh: connect to host h port 22: Connection refused", "does sshd run"),
+        ("ssh: connect to host h port 22: Connection timed out", "can it be reached"),
+        ("something new", "`ssh box true` must work on its own first"),
+    ],
+)
+@pytest.mark.inventory("N-347")
+def test_what_ssh_says_becomes_a_sentence_with_its_exit_code_and_what_to_do(said: str, hint: str) -> None:
+    failure = explain("box", 255, said)
+    assert str(failure).startswith("ssh box exited with code 255")
+    assert failure.code == 255
+    assert failure.hint is not None
+    assert hint in failure.hint
+
+
+# --- the configuration
+
+
+@pytest.fixture
+def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("LOGNAME", "me")
+    (tmp_path / ".ssh" / "more").mkdir(parents=True)
+    (tmp_path / ".ssh" / "more" / "one").write_text("Host inner\n    HostName inner.example\n    Port 2222\n")
+    path = tmp_path / ".ssh" / "config"
+    path.write_text(
+        "# a comment\n"
+        "Include more/*\n"
+        "Host box other\n"
+        "    hostname = box.example\n"
+        "    User root\n"
+        "    ProxyJump jump@gate:2200\n"
+        "    ForwardAgent yes\n"
+        '    IdentityFile "~/.ssh/my key"\n'
+        "    Include more/*\n"
+        "    Compression yes\n"
+        "Host *.lab !bad.lab\n"
+        "    User lab\n"
+        "Host a.lab bad.lab\n"
+        "Match host box exec false\n"
+        "    Port 9\n"
+        "Host *\n"
+        "    User late\n"
+        "    HostName %h.example\n"
+    )
+    return path
+
+
+@pytest.mark.inventory("C-116", "C-1062")
+def test_aliases_are_the_hosts_without_patterns_also_of_what_is_included(config: Path) -> None:
+    assert ssh_config.aliases() == ["inner", "box", "other", "a.lab", "bad.lab"]
+    assert ssh_config.aliases(str(config)) == ssh_config.aliases()
+    assert ssh_config.aliases("/no/such/file") == []
+
+
+@pytest.mark.inventory("C-1065")
+def test_the_first_value_wins_patterns_count_and_a_match_block_does_not(config: Path) -> None:
+    found = {one.alias: one for one in ssh_config.entries()}
+    box = found["box"]
+    assert (box.user, box.hostname, box.port, box.proxy_jump) == ("root", "box.example", 22, "jump@gate:2200")
+    assert box.identity_file == f"{config.parent}/my key"
+    assert box.stripped == ("ForwardAgent yes", "Compression yes")
+    assert (found["inner"].hostname, found["inner"].port, found["inner"].user) == ("inner.example", 2222, "late")
+    assert found["a.lab"].user == "lab"
+    assert found["bad.lab"].user == "late"
+    assert found["a.lab"].hostname == "a.lab.example"
+    assert box.target == "root@box.example:22 via jump@gate:2200"
+    assert ssh_config.entry("unnamed").hostname == "unnamed.example"
+
+
+def test_what_ssh_itself_makes_of_the_configuration_is_the_same(config: Path) -> None:
+    if shutil.which("ssh") is None:
+        pytest.skip("needs openssh-client")
+    for one in ssh_config.entries(str(config)):
+        told = subprocess.run(["ssh", "-G", "-F", config, one.alias], check=True, capture_output=True, text=True).stdout
+        said = dict(line.split(" ", 1) for line in told.splitlines() if " " in line)
+        if one.alias == "inner":
+            continue  # ssh looks for what is included below the account's own home, whatever HOME says
+        assert (said["user"], said["hostname"], int(said["port"])) == (one.user, one.hostname, one.port)
+        assert said.get("proxyjump") == one.proxy_jump
+
+
+def test_files_that_include_each_other_end(tmp_path: Path) -> None:
+    path = tmp_path / "config"
+    path.write_text(f"Host a\nInclude {path}\nHost b\n")
+    assert ssh_config.aliases(str(path)) == ["a", "b"]
+
+
+# --- records
+
+
+def test_a_launch_is_known_by_its_id_its_label_and_its_labels_prefix(tmp_path: Path) -> None:
+    installs = Installs(tmp_path)
+    one = Install(
+        launch_id=LAUNCH,
+        alias="box",
+        ssh_config=None,
+        label=f"my-box-{LAUNCH}",
+        url="http://h",
+        namespace="default",
+        token_id="t",
+        token_name="n",
+        how="process",
+        created_at="now",
+    )
+    assert installs.all() == []
+    installs.save(one)
+    (installs.directory / f"{LAUNCH[:-1]}2.json").write_text('{"launch_id": ')
+    assert installs.all() == [one]
+    for name in (LAUNCH, LAUNCH.lower(), f"my-box-{LAUNCH}", "my-box"):
+        assert installs.named(name) == [one]
+    assert installs.named("my") == []
+    installs.forget(LAUNCH)
+    assert installs.named("my-box") == []
+
+
+@pytest.mark.parametrize(
+    ("text", "found"), [(LAUNCH, LAUNCH), (f"a-{LAUNCH}", LAUNCH), (f"a{LAUNCH}", None), ("a", None), ("9" * 26, None)]
+)
+def test_a_launch_id_is_found_at_the_end_of_a_label_and_nowhere_else(text: str, found: str | None) -> None:
+    assert launch_id_in(text) == found
+
+
+def test_a_daemon_that_ended_is_told_from_one_that_waits() -> None:
+    assert Condition(state="ended", log=()).is_over
+    assert not Condition(state="PENDING", log=()).is_over
+
+
+# --- the file that is sent
+
+
+@pytest.mark.inventory("N-338")
+@pytest.mark.parametrize("kind", ["elf", "text", "zip", "ours without its content", "empty"])
+def test_a_file_that_is_not_ours_is_refused_by_name(kind: str, tmp_path: Path) -> None:
+    path = tmp_path / "nymph"
+    if "zip" in kind or "ours" in kind:
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("__main__.py", "")
+            if "ours" in kind:
+                archive.writestr("lakeshore/_start.py", 'CONTENT = ""\n')
+                archive.writestr("lakeshore/_version.py", '__version__ = "1.0.0"\n')
+    else:
+        path.write_bytes({"elf": b"\x7fELF" + bytes(64), "text": b"#!/bin/sh\n", "empty": b""}[kind])
+    with pytest.raises(RemoteFailure, match="--binary path does not look like the one file of Lakeshore"):
+        program.look_at(path)
+
+
+def test_a_file_of_ours_says_its_version_its_hash_and_its_platforms(tmp_path: Path) -> None:
+    path = tmp_path / "nymph"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("__main__.py", "")
+        archive.writestr("lakeshore/_start.py", 'CONTENT = "0123456789abcdef"\n')
+        archive.writestr("lakeshore/_version.py", '__version__ = "1.2.3"\n')
+        archive.writestr("lakeshore/_vendor/_native/linux_x86_64/cp311/x.whl", "")
+    found = program.look_at(path)
+    assert (found.version, found.platforms, len(found.sha256)) == ("1.2.3", frozenset({"linux_x86_64"}), 64)
+    assert found.size == path.stat().st_size
