@@ -26,9 +26,12 @@ from .keeping.client import KeeperClient, KeeperError, Kept, NotSpawned, Order
 IDLE_S: Final = 300.0
 AGAIN_S: Final = 60.0
 MOST: Final = 4
-STEP_S: Final = 0.5
-"""A nest that has not had a spare for so long is not waited for."""
-LONGEST_S: Final = 3.0
+STEP_S: Final = 2.0
+"""A nest that has not had a spare for so long is not waited for. To a host that is too busy to fork, a cold start is no
+help: it costs ten times as much.
+"""
+LONGEST_S: Final = 5.0
+"""Below the part of a lease that is not counted on: the claim was looked at before."""
 FLAG: Final = "--warm"
 _OURS: Final = "DREAMLAKE_"
 Key = tuple[Any, ...]
