@@ -231,7 +231,8 @@ class _One:
                     wait_s = _SOONEST_S if await bell.wait(wait_s) else min(wait_s * 1.5, _LATEST_S)
                 elif not over:
                     wait_s = _SOONEST_S
-                    await trio.sleep(PACE_S)
+                    with trio.move_on_after(PACE_S):
+                        await self._over.wait()  # the last of it does not wait for its turn
 
     async def _send_batch(self) -> bool:
         """Send what is new; whether there was anything."""
