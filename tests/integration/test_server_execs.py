@@ -252,6 +252,21 @@ def test_what_waits_for_a_daemon_that_left_is_its_own_when_it_is_back(peer: Peer
     assert peer.newer().taken()["exec_id"] == waits
 
 
+def test_an_older_process_that_still_polls_takes_and_stops_nothing(peer: Peer) -> None:
+    newer = peer.newer()
+    id_ = newer.run("sleep 60")
+    newer.taken()
+    newer.poll()
+    poll = newer.polling(capacity=0)
+    old = peer.post(
+        "/v1/daemon/poll",
+        {"worker_id": peer.id, "session": peer.session, "n": 9, "seen": 0, "queue": "none", "timeout_s": 0},
+    )
+    assert old.status == 409 or old.body["commands"] == []
+    newer.server.post(newer.path(f"/{id_}/cancel"), {})
+    assert [command["kind"] for command in poll.result(10)] == ["cancel"]
+
+
 # --- which daemon
 
 

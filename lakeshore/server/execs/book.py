@@ -55,7 +55,7 @@ class Execs:
         self._unread: dict[Of, dict[str, Open]] = {}
         """Running ones that their session may not have heard of, or not of their cancel."""
         self._sessions: dict[Of, str] = {}
-        """Whose poll was the last of a worker, while it has something open."""
+        """The newest session that polled, of each worker that has something open."""
         for job in kept.unended():
             self._keep(job)
 
@@ -182,8 +182,8 @@ class Execs:
     async def acknowledge(self, ns: str, worker: str, session: str, seen: int | None) -> None:
         """The session has read the answer to its poll `seen`; None: all answers before."""
         of = (ns, worker)
-        if of in self._pending or of in self._running:
-            self._sessions[of] = session
+        if (of in self._pending or of in self._running) and session >= self._sessions.get(of, ""):
+            self._sessions[of] = session  # an older one that still polls changes nothing
         unread = self._unread.get(of)
         if unread is None:
             return
