@@ -23,6 +23,7 @@ REFUSED_PAUSE_S: Final = 1.0
 """Before an ack is sent again that was a gap, or refused."""
 QUIET_PAUSE_S: Final = 0.5
 """Before the next poll, when the server answered at once and had nothing new to say."""
+_SUPERSEDED: Final = "the server has given this worker to a newer session"
 _SETTLED: Final = frozenset({"ok", "duplicate", "stale"})
 UNWANTED: Final = frozenset({400, 404, 409, 410, 413, 422})
 """A result that was answered so is wanted by nobody."""
@@ -57,7 +58,9 @@ def poll_answered(it: State, event: events.PollAnswered, now: float) -> None:
     news |= _follow(it, answer.get("commands"), usable, event.epoch, now)
     upkeep.look_for_update(it, answer.get("target_nymph_version"), now)
     if answer.get("status") == 410:
-        begin_drain(it, "the server has given this worker to a newer session", 0, now)
+        said = answer.get("reason")
+        why = f"the server says: {said}" if isinstance(said, str) and said else _SUPERSEDED
+        begin_drain(it, why, 0, now)
     if not news and flight.hold_s > 0 and now - flight.sent_at < min(1.0, flight.hold_s / 2):
         it.polls.not_before = now + QUIET_PAUSE_S
     if answer.get("commands"):

@@ -90,9 +90,7 @@ def test_a_row_says_what_the_daemon_told_of_itself(server: Served, ns: str) -> N
 @pytest.mark.inventory("S-300")
 def test_the_list_is_a_namespaces_own_the_one_heard_of_last_first(server: Served, ns: str) -> None:
     daemons = [Daemon(server, ns=ns) for _ in range(3)]
-    time.sleep(0.01)
-    daemons[1].ask()
-    assert listed(server, ns)[0]["id"] == daemons[1].id
+    until(lambda: bool(daemons[1].ask()) and listed(server, ns)[0]["id"] == daemons[1].id)
     assert {row["id"] for row in listed(server, ns)} == {daemon.id for daemon in daemons}
     assert [row["id"] for row in listed(server, ns, "?state=active")] == [daemons[1].id]
     assert len(listed(server, ns, "?queue=default")) == 3
@@ -342,10 +340,11 @@ def test_cleanup_removes_who_was_silent_for_longer_or_says_who_that_is(server: S
     def clean(**more: Any) -> Any:
         return server.post(f"/v1/namespaces/{ns}/workers/cleanup", {"olderThanHours": 0.0003, **more}, encoding=JSON)
 
-    time.sleep(1.3)
-    fresh.ask()
-    told = clean(dryRun=True).body
-    assert (told["count"], [row["id"] for row in told["deleted"]]) == (1, [old.id])
+    def found() -> list[str]:
+        fresh.ask()
+        return [row["id"] for row in clean(dryRun=True).body["deleted"]]
+
+    until(lambda: found() == [old.id])
     assert {row["id"] for row in listed(server, ns)} == {old.id, fresh.id}
     fresh.ask()
     told = clean().body

@@ -242,7 +242,15 @@ def test_a_fenced_session_drains_and_still_tells_and_renews() -> None:
     world.one(SendAcks)
     world.acked()
     world.answer(status=410)
-    assert world.one(Exit).code == 0
+    assert world.one(Exit) == Exit(code=0, why="the server has given this worker to a newer session")
+
+
+def test_a_daemon_that_must_leave_for_another_reason_says_which() -> None:
+    world = World().up()
+    world.answer(status=410, reason="this worker was removed")
+    assert world.core.status()["run_state"] == "draining"
+    world.answer()
+    assert world.one(Exit) == Exit(code=0, why="the server says: this worker was removed")
 
 
 @pytest.mark.inventory("N-421")
