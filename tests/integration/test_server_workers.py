@@ -87,6 +87,40 @@ def test_a_row_says_what_the_daemon_told_of_itself(server: Served, ns: str) -> N
     assert row.items() <= daemon.row().items()
 
 
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        pytest.param("machineId", "stable-machine", marks=pytest.mark.inventory("S-595")),
+        pytest.param("label", "named", marks=pytest.mark.inventory("S-596")),
+        pytest.param("state", "setting_up", marks=pytest.mark.inventory("S-597")),
+        pytest.param("queues", ["a", "b*"], marks=pytest.mark.inventory("S-598", "S-375")),
+        pytest.param("runners", ["process", "docker"], marks=pytest.mark.inventory("S-599", "S-376")),
+        pytest.param("tags", ["gpu:h100", "k=v=w"], marks=pytest.mark.inventory("S-600", "S-374")),
+        pytest.param("maxInvocations", 7, marks=pytest.mark.inventory("S-601", "S-377")),
+        pytest.param("pendingSetupCommands", ["echo 1", "echo 2"], marks=pytest.mark.inventory("S-603")),
+        pytest.param("hostStatus", None, marks=pytest.mark.inventory("S-604", "S-630")),
+        pytest.param("composeProject", None, marks=pytest.mark.inventory("S-605", "S-180")),
+        pytest.param("providerName", None, marks=pytest.mark.inventory("S-606")),
+        pytest.param("serverNodeId", None, marks=pytest.mark.inventory("S-607", "S-769")),
+    ],
+)
+def test_a_field_of_a_row_outlives_the_daemons_restart(server: Served, ns: str, name: str, expected: object) -> None:
+    told = {
+        "machine_id": "stable-machine",
+        "label": "named",
+        "tags": ["gpu:h100", "k=v=w"],
+        "lanes": ["a", "b*"],
+        "capabilities": {"runners": ["process", "docker"], "max_invocations": 7},
+    }
+    daemon = Daemon(server, ns=ns)
+    daemon.hello(**told)
+    daemon.script("echo 1")
+    daemon.script("echo 2")
+    for row in (daemon.row(), daemon.restarted(**told).row()):
+        shown = row[name]
+        assert ([one["script"] for one in shown] if name == "pendingSetupCommands" else shown) == expected
+
+
 @pytest.mark.inventory("S-300")
 def test_the_list_is_a_namespaces_own_the_one_heard_of_last_first(server: Served, ns: str) -> None:
     daemons = [Daemon(server, ns=ns) for _ in range(3)]
