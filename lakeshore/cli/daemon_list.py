@@ -153,6 +153,6 @@ def _setup(one: Mapping[str, Any], now: datetime) -> list[str]:
     line += f"  exit {plain(one.get('exitCode'))}  {age(one.get('finishedAt'), now)} ago"
     if one.get("state") == "done":
         return [line]
-    why = [str(one["error"])] if one.get("error") else []
+    why = str(one.get("error") or "").splitlines()
     printed = str(one.get("stderr") or one.get("stdout") or "").splitlines()[-SETUP_LINES:]
-    return [line, *(f"  {plain(text)}" for text in (*why, *printed))]
+    return [line, *(f"  {plain(text)}" for text in (*why, *(text for text in printed if text not in why)) if text)]
