@@ -111,9 +111,7 @@ def test_a_copy_can_be_served_as_it_is_and_is_private(state: Path, tmp_path: Pat
     copy = tmp_path / "copy"
     assert copy.stat().st_mode & 0o077 == 0
     assert all(path.stat().st_mode & 0o077 == 0 for path in copy.rglob("*") if path.is_file())
-    assert {"lakeshore.db", "records.db", "execs.db", "secrets.key", "backup.json"} <= {
-        path.name for path in copy.iterdir()
-    }
+    assert {"lakeshore.db", "records.db", "secrets.key", "backup.json"} <= {path.name for path in copy.iterdir()}
     (copy / "secrets.key").unlink()
     with served.running(tmp_path / "run", "--state-dir", str(copy)) as server:
         listed = server.get("/v1/namespaces/default/invocations").body["invocations"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import signal
+import sqlite3
 import threading
 import time
 from pathlib import Path
@@ -13,6 +14,8 @@ from typing import Any
 import pytest
 from exec_peer import POOL, Peer
 from served import JSON, MSGPACK, Served, new_id, one, running, start
+
+from lakeshore.server.backup import backup
 
 
 @pytest.fixture
@@ -198,8 +201,12 @@ def test_a_server_that_is_killed_forgets_nothing_and_hands_nothing_out_twice(tmp
         assert lost.newer().poll() == []
         assert lost.show(ids[2])["error"] == "daemon restarted"
         assert waits.end(ids[0]).body["status"] == "done"
+        backup(server.state_dir, tmp_path / "copy")
     finally:
         server.stop(signal.SIGKILL)
+    with contextlib.closing(sqlite3.connect(tmp_path / "copy" / "execs.db")) as copy:
+        states = [state for (state,) in copy.execute("SELECT state FROM exec ORDER BY seq")]
+    assert states == ["done", "done", "failed", "done"]
 
 
 # --- cancel
