@@ -26,7 +26,7 @@ BODIES = "arguments and results up to 100 MiB travel by themselves"
 SUBMIT = (
     "a queue exists as soon as something is submitted to it; `lakeshore jobs list --queue <name>` shows what is in it"
 )
-BY_HAND = "`ssh <host>` and `lakeshore worker start --url <server>` there"
+BY_HAND = "`lakeshore daemon install <ssh-host>` puts a daemon onto a host that you can ssh to"
 JOBS = "`lakeshore jobs list`"
 
 COMMANDS: dict[str, Entry] = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import shutil
 import subprocess
@@ -255,3 +256,29 @@ def test_a_file_of_ours_says_its_version_its_hash_and_its_platforms(tmp_path: Pa
     found = program.look_at(path)
     assert (found.version, found.platforms, len(found.sha256)) == ("1.2.3", frozenset({"linux_x86_64"}), 64)
     assert found.size == path.stat().st_size
+
+
+@pytest.mark.inventory("N-368")
+def test_the_unit_of_a_service_is_one_that_systemd_takes(tmp_path: Path) -> None:
+    text = (SCRIPTS / "start.sh").read_text()
+    function = text[text.index("unit_file() {") : text.index("\n}\n", text.index("unit_file() {")) + 3]
+    place = tmp_path / f".local/share/nymph/launches/{LAUNCH}"
+    place.mkdir(parents=True)
+    (place / "nymph").write_text("")
+    given = f"nonce=x launch_id={LAUNCH} python=/bin/sh grace=90 HOME={shlex.quote(str(tmp_path))}\n"
+    script = given + (SCRIPTS / "common.sh").read_text() + function + "unit_file\n"
+    unit = tmp_path / f"lakeshore-nymph-{LAUNCH}.service"
+    unit.write_text(subprocess.run(["bash", "-s"], input=script, capture_output=True, text=True, check=True).stdout)
+    lines = unit.read_text().splitlines()
+    assert {"KillMode=mixed", "TimeoutStopSec=90", f"WorkingDirectory={place}", "Restart=on-failure"} <= set(lines)
+    assert not [line for line in lines if line.startswith("User=")]  # the user's own manager runs it
+    if shutil.which("systemd-analyze") is None:
+        pytest.skip("needs systemd-analyze (systemd)")
+    done = subprocess.run(
+        ["systemd-analyze", "verify", "--user", unit],
+        check=False,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "XDG_RUNTIME_DIR": str(tmp_path)},
+    )
+    assert (done.returncode, done.stderr) == (0, "")
