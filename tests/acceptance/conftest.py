@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 import subprocess
@@ -12,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from one_file import build, trusted_parent
+from one_file import built_once, trusted_parent
 
 sys.path.append(str(Path(__file__).parents[1] / "integration"))  # its servers and hosts
 
@@ -20,17 +19,7 @@ sys.path.append(str(Path(__file__).parents[1] / "integration"))  # its servers a
 @pytest.fixture(scope="session")
 def pyz(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The path of the archive for this machine."""
-    shared = tmp_path_factory.getbasetemp()
-    if "PYTEST_XDIST_WORKER" in os.environ:
-        shared = shared.parent  # of all workers of this run
-    folder = shared / "one-file"
-    folder.mkdir(exist_ok=True)
-    path = folder / "lakeshore"
-    with open(folder / "lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not path.exists():
-            build(path)
-    return path
+    return built_once(tmp_path_factory.getbasetemp())
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import importlib.util
 import os
 import shutil
@@ -20,6 +21,20 @@ def build(output: Path, *arguments: str, checkout: Path = ROOT, **environment: s
     command = [sys.executable, str(checkout / "build_pyz.py"), "--output", str(output), *arguments]
     done = subprocess.run(command, check=False, capture_output=True, text=True, env={**os.environ, **environment})
     assert done.returncode == 0, done.stderr
+
+
+def built_once(basetemp: Path) -> Path:
+    """The archive for this machine, built by the first process of a test run that asks. `basetemp` is pytest's."""
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        basetemp = basetemp.parent  # of all workers of this run
+    folder = basetemp / "one-file"
+    folder.mkdir(exist_ok=True)
+    path = folder / "lakeshore"
+    with open(folder / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not path.exists():
+            build(path)
+    return path
 
 
 def load_build() -> ModuleType:

@@ -1,8 +1,8 @@
-"""What the fault tests share: the integration tests' server and client, and the bodies that workers run here."""
+"""What the fault tests share: the integration tests' server and client, the one file, and bodies for workers."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
 
-sys.path.append(str(Path(__file__).parents[1] / "integration"))
+sys.path += [str(Path(__file__).parents[1] / name) for name in ("integration", "acceptance")]

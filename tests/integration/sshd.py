@@ -14,13 +14,15 @@ import shutil
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
 SSHD = "/usr/sbin/sshd"
+FIXED_PORT = 2222
+"""In a network of its own."""
 
 
 @dataclass
@@ -96,8 +98,11 @@ class Sshd:
 
 
 @contextlib.contextmanager
-def running_sshd(directory: Path, *more: str) -> Iterator[Sshd]:
-    """Start one; `more` lines of its configuration. Skips where it cannot be had."""
+def running_sshd(directory: Path, *more: str, address: str = "127.0.0.1", within: Sequence[str] = ()) -> Iterator[Sshd]:
+    """Start one; `more` lines of its configuration. Skips where it cannot be had.
+
+    `address` may be another network's, which it is started `within` (the words before its command line).
+    """
     if os.geteuid() != 0:
         pytest.skip("needs root: it makes users")
     if not os.access(SSHD, os.X_OK) or shutil.which("ssh") is None:
@@ -105,29 +110,32 @@ def running_sshd(directory: Path, *more: str) -> Iterator[Sshd]:
     Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
     for name in ("hostkey", "key"):
         subprocess.run(["ssh-keygen", "-qt", "ed25519", "-N", "", "-f", str(directory / name)], check=True)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = FIXED_PORT
+    if not within:
+        with socket.socket() as free:
+            free.bind((address, 0))
+            port = free.getsockname()[1]
     (directory / "sshd_config").write_text(
-        f"Port {port}\nListenAddress 127.0.0.1\nHostKey {directory}/hostkey\nPidFile {directory}/sshd.pid\n"
+        f"Port {port}\nListenAddress {address}\nHostKey {directory}/hostkey\nPidFile {directory}/sshd.pid\n"
         f"AuthorizedKeysFile .ssh/authorized_keys\nUsePAM no\nStrictModes no\nPasswordAuthentication no\n"
         "KbdInteractiveAuthentication no\nSubsystem sftp internal-sftp\nMaxStartups 100\nLogLevel VERBOSE\n"
         + "".join(f"{line}\n" for line in more)
     )
     key = (directory / "hostkey.pub").read_text().split(" ", 2)
-    (directory / "known_hosts").write_text(f"[127.0.0.1]:{port} {key[0]} {key[1]}\n")
+    (directory / "known_hosts").write_text(f"[{address}]:{port} {key[0]} {key[1]}\n")
     config = directory / "config"
     config.write_text(
-        f"Host *\n    HostName 127.0.0.1\n    Port {port}\n    IdentityFile {directory}/key\n    IdentitiesOnly yes\n"
+        f"Host *\n    HostName {address}\n    Port {port}\n    IdentityFile {directory}/key\n    IdentitiesOnly yes\n"
         f"    UserKnownHostsFile {directory}/known_hosts\n    GlobalKnownHostsFile none\n"
         "    StrictHostKeyChecking yes\n"
     )
-    process = subprocess.Popen([SSHD, "-D", "-f", str(directory / "sshd_config"), "-E", str(directory / "sshd.log")])
+    command = [SSHD, "-D", "-f", str(directory / "sshd_config"), "-E", str(directory / "sshd.log")]
+    process = subprocess.Popen([*within, *command])
     sshd = Sshd(directory, port, process, config)
     try:
         deadline = time.monotonic() + 20
         while True:
-            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=5):
+            with contextlib.suppress(OSError), socket.create_connection((address, port), timeout=5):
                 break
             assert process.poll() is None, sshd.said()
             assert time.monotonic() < deadline
