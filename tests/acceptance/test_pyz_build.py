@@ -15,12 +15,14 @@ import pytest
 from one_file import ROOT, build, copy_checkout, load_build
 
 
+@pytest.mark.inventory("N-003", "N-004")
 def test_the_file_is_executable_and_small_and_starts_with_python3(pyz: Path) -> None:
     assert os.access(pyz, os.X_OK)
     assert pyz.stat().st_size <= 25 * 2**20
     assert pyz.read_bytes().startswith(b"#!/usr/bin/env python3\n")
 
 
+@pytest.mark.inventory("N-422")
 def test_its_root_holds_our_two_packages_and_main_and_nothing_else(pyz: Path) -> None:
     with zipfile.ZipFile(pyz) as opened:
         names = opened.namelist()
@@ -55,6 +57,7 @@ def test_the_same_sources_give_the_same_bytes_wherever_they_lie_and_a_second_bui
     assert first.read_bytes() == second.read_bytes()
 
 
+@pytest.mark.inventory("N-007", "N-008")
 def test_a_release_carries_the_wheels_of_every_platform_and_python_and_is_small_enough(tmp_path: Path) -> None:
     module = load_build()
     path = tmp_path / "lakeshore"
@@ -69,6 +72,8 @@ def test_a_release_carries_the_wheels_of_every_platform_and_python_and_is_small_
         if project != "pynacl" or python.endswith("t")
     }
     with zipfile.ZipFile(path) as opened:
+        carried = {name.split("/")[3] for name in opened.namelist() if name.startswith("lakeshore/_vendor/_native/")}
+        assert carried == set(tags)
         for platform, system in tags.items():
             prefix = f"lakeshore/_vendor/_native/{platform}/"
             wheels = [name for name in opened.namelist() if name.startswith(prefix)]

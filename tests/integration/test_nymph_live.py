@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -15,19 +17,44 @@ from typing import Any
 import daemons as d
 import entry_bodies as bodies
 import pytest
-from served import Served
+from http_recorder import Recorder, recording
+from served import JSON, Served
 
 import dreamlake.lakeshore as dls
 from lakeshore import HttpDispatch
+from lakeshore._version import __version__
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="a keeper counts processes in /proc")
 
 
+ROUTES = re.compile(
+    r"/v1/daemon/(hello|poll|ack|event|keys|log-chunk|result-chunk|exec/[^/]+/(result|chunk))"
+    r"|/v1/namespaces/[^/]+/payloads/presign|/v1/blobs/.+"
+)
+"""All that a daemon calls by itself: the documented ones, and where its server's signed addresses lead."""
+LOOKS = """#!/bin/sh
+echo "asked $*" >>"$HOME/looks"
+exit 1
+"""
+
+
 @pytest.fixture(scope="module")
-def daemon(server: Served, tmp_path_factory: pytest.TempPathFactory) -> Iterator[d.Daemon]:
-    sections = {"introspect": {"enabled": True, "port": 0}}
+def line(server: Served) -> Iterator[Recorder]:
+    """What the daemon says to the server passes here."""
+    with recording(server.url) as ears:
+        yield ears
+
+
+@pytest.fixture(scope="module")
+def daemon(line: Recorder, tmp_path_factory: pytest.TempPathFactory) -> Iterator[d.Daemon]:
     place = tmp_path_factory.mktemp("live") / "host"
-    with d.daemon(server.url, place, sections, LAKESHORE_LOG_FORMAT="json") as one:
+    tools = place / "tools"
+    tools.mkdir(parents=True)
+    (tools / "nvidia-smi").write_text(LOOKS)
+    (tools / "nvidia-smi").chmod(0o755)
+    sections = {"introspect": {"enabled": True, "port": 0}, "mounts": {"cache_dir": str(place / "cache")}}
+    with d.daemon(line.url, place, sections, LAKESHORE_LOG_FORMAT="json") as one:
+        one.env["PATH"] = f"{tools}:{one.env['PATH']}"
         yield one.start().polls()
 
 
@@ -66,10 +93,72 @@ def test_output_and_yields_are_there_while_the_call_runs(
             daemon.until(lambda: [pid for pid in daemon.processes() if pid not in daemon.bodies()])
 
 
-@pytest.mark.inventory("N-166", "N-167")
-def test_large_arguments_and_results_travel_beside(queue: dls.SyncQueue) -> None:
+@pytest.mark.inventory("N-166", "N-167", "N-402")
+def test_large_arguments_and_results_of_a_queues_function_travel_beside(queue: dls.SyncQueue) -> None:
     data = os.urandom(1 << 20)
     assert queue.result(submitted(queue, bodies.doubled, data), timeout=60.0) == data + data
+
+
+@pytest.mark.inventory("N-253", "N-254", "N-372")
+@pytest.mark.inventory("N-396", "N-247")
+def test_it_calls_the_documented_routes_and_no_others_and_signs_nothing_without_a_key(
+    server: Served, daemon: d.Daemon, queue: dls.SyncQueue, line: Recorder, tmp_path: Path
+) -> None:
+    gate = tmp_path / "gate"
+    gate.touch()
+    queue.result(submitted(queue, bodies.counted, 3, str(gate)), timeout=60.0)
+    queue.result(submitted(queue, bodies.doubled, os.urandom(1 << 20)), timeout=60.0)
+    worker = str(daemon.events("HelloAnswered")[-1]["answer"]["worker_id"])
+    at = f"/v1/namespaces/default/workers/{worker}"
+    for path, body in ((f"{at}/exec", {"command": "echo out"}), (f"{at}/setup", {"script": "true"})):
+        assert server.post(path, body, encoding=JSON).status in (200, 201, 202)
+    events = f"/v1/namespaces/default/events?type=setup&worker={worker}"
+    daemon.until(lambda: server.get(events, encoding=JSON).body["events"])
+    wanted = ("hello", "poll", "event", "result-chunk", "log-chunk")
+    daemon.until(lambda: {f"/v1/daemon/{one}" for one in wanted} <= {heard.path for heard in line.requests()})
+    daemon.until(lambda: [heard for heard in line.requests() if heard.path.endswith("/result")])
+    for heard in line.requests():
+        assert ROUTES.fullmatch(heard.path), heard.path
+        assert heard.method == "POST" or heard.path.startswith("/v1/blobs/")
+        assert not [name for name in heard.headers if name.startswith("x-ls-")]
+
+
+@pytest.mark.inventory("N-012", "N-394")
+def test_its_version_is_told_in_hello_and_that_it_does_not_sign_in_its_log(daemon: d.Daemon, line: Recorder) -> None:
+    assert re.fullmatch(r"[0-9]+\.[0-9]+\.[0-9]+.*", __version__)
+    (hello,) = line.to("/v1/daemon/hello")
+    assert hello.body["versions"]["daemon"] == __version__
+    assert daemon.said().count("requests are not signed") == 1, "once an hour"
+
+
+@pytest.mark.inventory("N-065", "N-297")
+def test_it_looked_at_its_host_once_and_has_made_no_cache_of_mounts(daemon: d.Daemon, queue: dls.SyncQueue) -> None:
+    queue.result(submitted(queue, bodies.pair, 1, 2), timeout=60.0)
+    looks = (daemon.directory / "looks").read_text().splitlines()
+    assert looks and len(set(looks)) == len(looks)
+    assert not (daemon.directory / "cache").exists()
+
+
+@pytest.mark.inventory("N-011", "N-384")
+def test_nobody_can_connect_to_it_but_to_its_page_from_its_own_host(daemon: d.Daemon) -> None:
+    listening = {address for pid in daemon.processes() for address in listens(pid)}
+    (url,) = [line["fields"]["url"] for line in logged(daemon) if line["fields"]["message"] == "status page"]
+    port = int(url.rpartition(":")[2])
+    assert listening == {f"0100007F:{port:04X}"}, "127.0.0.1"
+
+
+def listens(pid: int) -> set[str]:
+    """The addresses at which a process takes connections, as /proc has them."""
+    inodes = set()
+    for path in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            inodes.add(os.readlink(path))
+    rows = [row.split() for name in ("tcp", "tcp6") for row in Path(f"/proc/{pid}/net/{name}").read_text().splitlines()]
+    return {row[1] for row in rows if row[3] == "0A" and f"socket:[{row[9]}]" in inodes}
+
+
+def logged(daemon: d.Daemon) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in daemon.said().splitlines() if line.startswith("{")]
 
 
 @pytest.mark.inventory("N-057", "N-059", "N-066")
@@ -77,7 +166,7 @@ def test_large_arguments_and_results_travel_beside(queue: dls.SyncQueue) -> None
 def test_the_daemon_shows_itself_on_its_page_and_in_its_log(
     daemon: d.Daemon, queue: dls.SyncQueue, tmp_path: Path
 ) -> None:
-    lines = [json.loads(line) for line in daemon.said().splitlines() if line.startswith("{")]
+    lines = logged(daemon)
     (url,) = [line["fields"]["url"] for line in lines if line["fields"]["message"] == "status page"]
 
     def page(path: str) -> Any:

@@ -70,7 +70,7 @@ def host(secured_server: Served, tmp_path: Path) -> Iterator[Host]:
 
 
 @pytest.mark.inventory("N-171", "N-173", "N-174")
-@pytest.mark.inventory("N-170", "N-177")
+@pytest.mark.inventory("N-170", "N-177", "N-005")
 def test_ordered_to_it_becomes_the_new_program_with_its_arguments_and_its_jobs_go_on(host: Host) -> None:
     host.start()
     daemon, gate = host.daemon, host.daemon.directory / "gate"
@@ -167,7 +167,7 @@ def refused(url: str, path: Path, wanted: str, server: str) -> str:
     return told[0]
 
 
-@pytest.mark.inventory("N-172")
+@pytest.mark.inventory("N-172", "N-406")
 def test_a_file_of_another_sha256_or_that_does_not_start_is_not_installed(
     secured_server: Served, tmp_path: Path
 ) -> None:

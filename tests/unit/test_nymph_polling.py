@@ -217,7 +217,7 @@ def test_a_command_that_is_not_understood_is_logged_and_skipped(bad: object) -> 
     world.one(Poll)
 
 
-@pytest.mark.inventory("N-120", "N-379")
+@pytest.mark.inventory("N-120", "N-379", "N-135")
 def test_commands_are_followed_in_the_documented_order_with_hibernate_last() -> None:
     until = EPOCH + 100 + 50
     world = World(has_identity=True).up(

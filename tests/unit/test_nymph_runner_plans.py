@@ -156,6 +156,12 @@ def test_the_pod_is_what_was_asked_of_the_cluster(tmp_path: Path) -> None:
     assert plain["poll_s"] == 5
 
 
+@pytest.mark.inventory("N-412")
+@pytest.mark.parametrize(("kube", "seconds"), [({"poll_interval_s": 0.5}, 0.5), ({}, 5)])
+def test_a_pod_is_looked_at_as_often_as_was_asked(tmp_path: Path, kube: dict[str, float], seconds: float) -> None:
+    assert planned(tmp_path, Kube(), runner="kube", kube=kube).told["poll_s"] == seconds
+
+
 @pytest.mark.inventory("N-387")
 def test_a_claim_of_the_clusters_takes_the_place_of_the_nodes_file_system(tmp_path: Path) -> None:
     pod = planned(tmp_path, Kube(), kube={"pvc": "jobs"}).told["manifest"]
