@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import stat
@@ -54,6 +55,16 @@ def web(base: Path) -> Iterator[Web]:
 
 
 # --- the built file, in every shell
+
+
+@pytest.mark.inventory("N-009")
+def test_a_release_is_one_file_with_its_checksum_by_version_and_as_the_latest(release: Path, pyz: Path) -> None:
+    body, version = pyz.read_bytes(), load_build().version()
+    digest = hashlib.sha256(body).hexdigest()
+    for name in (version, "latest"):
+        assert (release / name / "lakeshore").read_bytes() == body
+        assert (release / name / "lakeshore.sha256").read_text() == f"{digest}  lakeshore\n"
+    assert sorted(one.name for one in release.iterdir()) == sorted([version, "latest", "install.sh"])
 
 
 @pytest.mark.parametrize("shell", SHELLS.values(), ids=SHELLS)

@@ -22,7 +22,7 @@ import dreamlake.lakeshore as dls
 from lakeshore import wire
 from lakeshore.nymph.keeping.client import KeeperClient
 from lakeshore.nymph.runners.process import Outcome, Refused, Run
-from lakeshore.nymph.runners.registry import Runners
+from lakeshore.nymph.runners.registry import KINDS, Runners
 
 HERE = Path(__file__).parent
 KUBECTL = next(
@@ -81,6 +81,28 @@ def dock(docker: dict[str, str], tmp_path: Path) -> Host:
 def in_image(runner: str = "docker", **docker: Any) -> dict[str, Any]:
     """A run_config of the tests' image."""
     return {"runner": runner, "image": container_host.IMAGE, "docker": docker}
+
+
+@pytest.mark.inventory("N-189", "N-374", "N-006")
+def test_a_run_goes_to_the_runner_that_it_names_and_else_to_the_daemons_default(tmp_path: Path) -> None:
+    def of(**config: Any) -> Any:
+        return runners.of(Run(invocation_id="01J", run_config=config))
+
+    async def main() -> None:
+        nonlocal runners
+        async with k.keeper(tmp_path / "keeper") as keeper:
+            runners = Runners(keeper, tmp_path / "udf", {}, default="slurm")
+            named = {kind: of(runner=kind) for kind in KINDS}
+            assert len({id(one) for one in named.values()}) == 5, "six names, one of them for another"
+            assert named["subprocess"] is named["process"]
+            assert of() is of(runner="") is of(runner=None) is named["slurm"]
+            with pytest.raises(Refused) as refused:
+                of(runner="mock")
+            error = refused.value.outcome.error or {}
+            assert (error["type"], error["message"]) == ("DaemonError", "unknown runner kind: mock")
+
+    runners: Any = None
+    k.run(main)
 
 
 @pytest.mark.parametrize(

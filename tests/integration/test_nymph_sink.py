@@ -120,6 +120,16 @@ def test_stderr_has_a_stream_of_its_own_where_the_server_names_one(tmp_path: Pat
         ]
 
 
+@pytest.mark.inventory("N-392")
+def test_addresses_of_an_interactive_session_are_not_called(tmp_path: Path) -> None:
+    with listening() as listener:
+        log = {**LOG, "stdin_url": "/v1/daemon/exec/x/stdin", "control_url": f"{listener.url}/control"}
+        told = run(tmp_path, listener, "cat; echo out", log=log)
+        assert (told["exit_code"], listener.heard) == (0, b"out\n")
+        assert {path for path, *_ in listener.heads} == {LOG["stdout_url"]}
+        assert listener.asked == len(listener.heads)
+
+
 @pytest.mark.inventory("N-158")
 @pytest.mark.parametrize(
     ("log", "fewest", "most"),

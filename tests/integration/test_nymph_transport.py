@@ -6,7 +6,8 @@ import contextlib
 import re
 import socket
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
 import kept as k
@@ -17,7 +18,8 @@ from net_scripted import Served, scripted
 
 from lakeshore.net.proxy import through_proxy
 from lakeshore.net.target import Target
-from lakeshore.nymph.transport import Transport, TransportError
+from lakeshore.nymph.identity import Identity, KeyFile
+from lakeshore.nymph.transport import PATIENCE_S, Transport, TransportError
 
 FOUND = msgpack.packb({"commands": []})
 ANSWER = b"HTTP/1.1 200 OK\r\ncontent-type: application/x-msgpack\r\ncontent-length: %d\r\n\r\n" % len(FOUND) + FOUND
@@ -200,6 +202,62 @@ def test_without_an_identity_a_request_has_the_documented_headers_and_no_others(
     assert "accept: application/x-msgpack" in lines
     assert "content-type: application/x-msgpack" in lines
     assert "authorization: bearer the-token" in lines
+
+
+def headers_of(sends: Callable[[Transport], Awaitable[object]], identity: Identity | None = None) -> dict[str, str]:
+    """Of the one request that `sends` makes, by their lower-case names."""
+
+    async def main() -> None:
+        transport = Transport(server.target, token="the-token", identity=identity)
+        await sends(transport)
+        transport.close()
+
+    with scripted(answers) as server:
+        k.run(main)
+        (head,) = server.heads
+    lines = (line.partition(": ") for line in head.decode().split("\r\n")[1:])
+    return {name.lower(): value for name, _, value in lines}
+
+
+@pytest.mark.inventory("N-251")
+def test_output_is_sent_as_raw_bytes_with_the_bearer() -> None:
+    sent = headers_of(lambda transport: transport.post_bytes("/v1/daemon/exec/x/chunk", b"\xff", query={"offset": 0}))
+    assert sent["content-type"] == "application/octet-stream"
+    assert (sent["authorization"], sent["content-length"]) == ("Bearer the-token", "1")
+
+
+@pytest.mark.inventory("N-428")
+@pytest.mark.parametrize("path", ["/v1/daemon/exec/x/chunk?offset=0", "/v1/namespaces/default/payloads/presign"])
+def test_with_a_key_those_requests_are_signed_too_that_nobody_has_to_verify(path: str, tmp_path: Path) -> None:
+    files = KeyFile(tmp_path / "daemon.key")
+    identity = Identity(files, server="https://control.example")
+    identity.admitted(worker_id="w1", key_id=None, server_time=None, now=time.time())
+
+    async def sends(transport: Transport) -> object:
+        return await (transport.post_bytes(path, b"x") if "chunk" in path else transport.post(path, {"op": "get"}))
+
+    sent = headers_of(sends, identity)
+    files.close()
+    assert sent["x-ls-key-id"] == identity.key_id
+    assert {"x-ls-timestamp", "x-ls-nonce", "x-ls-signature"} <= set(sent)
+
+
+@pytest.mark.inventory("N-248")
+def test_a_server_that_takes_a_request_and_says_nothing_is_not_waited_for_for_ever() -> None:
+    def silent(connection: Served) -> None:
+        connection.read_request()
+        connection.read_head()
+
+    async def main() -> None:
+        transport = Transport(server.target, token=None)
+        with pytest.raises(TransportError) as error:
+            await transport.post("/v1/daemon/ack", {}, timeout_s=0.2)
+        assert error.value.status is None
+        transport.close()
+
+    assert PATIENCE_S == 120.0
+    with scripted(silent) as server:
+        k.run(main)
 
 
 @pytest.mark.parametrize(

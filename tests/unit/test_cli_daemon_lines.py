@@ -11,8 +11,10 @@ from typing import Any
 import click
 import pytest
 
+from lakeshore.cli.daemon_install import install
 from lakeshore.cli.main import main
 from lakeshore.cli.program import program
+from lakeshore.nymph.config import INSTALLED_KEYS, Config, RuntimeSection, render
 
 NOWHERE = "http://127.0.0.1:1"
 LINES = """
@@ -156,6 +158,16 @@ def test_a_documented_flag_or_argument_is_taken_by_its_verb(line: str) -> None:
     assert command is not None
     named = {spelling for one in command.params for spelling in (*one.opts, one.name)}
     assert wanted in named
+
+
+@pytest.mark.inventory("N-133", "N-400", "C-1428")
+def test_an_installed_daemon_stays_unless_told_otherwise_and_wait_is_taken_though_it_is_the_default() -> None:
+    params = {one.name: one for one in install.params}
+    keep, wait = params["keep_alive_s"], params["wait"]
+    assert (keep.default, keep.opts) == (-1, ["--keep-alive-s", "--keep-alive"])
+    assert (wait.default, wait.opts, wait.secondary_opts) == (True, ["--wait"], ["--no-wait"])
+    written = render(Config(runtime=RuntimeSection(keep_alive_s=-1)), INSTALLED_KEYS)
+    assert "keep_alive_s = -1" in written.splitlines()
 
 
 @pytest.mark.inventory("C-1032", "C-912")

@@ -164,6 +164,12 @@ def test_queues_are_lanes() -> None:
     assert told == "daemon.queues — is the same key as lanes: keep one of them"
 
 
+@pytest.mark.inventory("N-375")
+@pytest.mark.parametrize("key", ["queues", "lanes"])
+def test_a_prefix_with_a_slash_is_no_queue(key: str) -> None:
+    assert refusal(f'[daemon]\n{key} = ["train/*"]\n').startswith(f"daemon.{key} — a queue: 'train/' is not allowed")
+
+
 @pytest.mark.parametrize(
     ("section", "line", "says"),
     [

@@ -8,7 +8,7 @@ from typing import Any
 import msgpack
 import pytest
 from nymph_chaos import Chaos
-from nymph_world import EPOCH, command, exec_, run
+from nymph_world import EPOCH, World, command, exec_, run
 
 from lakeshore.nymph import commands, events, instructions
 from lakeshore.server.structure import structure
@@ -45,6 +45,17 @@ def test_every_body_is_one_that_a_server_structures() -> None:
                 assert len(structure(sent, AckBatch, MSGPACK).acks) == len(one.items)
                 acks += 1
     assert polls > 100 and acks > 10
+
+
+@pytest.mark.inventory("N-196", "S-448")
+def test_an_ack_without_a_worker_is_one_and_ours_names_it() -> None:
+    bare = {"invocation_id": "a", "state": "succeeded", "claim": 1}
+    (item,) = structure({"acks": [bare]}, AckBatch, MSGPACK).acks
+    assert item.worker_id is None
+    world = World().up(run("a"))
+    world.ended("a")
+    (sent,) = world.one(instructions.SendAcks).items
+    assert sent["worker_id"] == "w1"
 
 
 @pytest.mark.inventory("N-120", "N-379", "K-28")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shlex
 import shutil
 import subprocess
+import sys
 import zipfile
 from pathlib import Path
 
@@ -282,3 +284,78 @@ def test_the_unit_of_a_service_is_one_that_systemd_takes(tmp_path: Path) -> None
         env={**os.environ, "XDG_RUNTIME_DIR": str(tmp_path)},
     )
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.inventory("N-419", "N-350", "N-351")
+@pytest.mark.parametrize(("wish", "asked"), [("yes", "-n usermod -aG docker someone\n"), ("no", "")])
+def test_the_group_of_docker_is_asked_for_unless_that_is_declined_and_a_refusal_stops_nothing(
+    tmp_path: Path, wish: str, asked: str
+) -> None:
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    log = tmp_path / "asked"
+    log.touch()
+    said = {
+        "sudo": f'echo "$*" >>{shlex.quote(str(log))}; exit 1',
+        "id": 'case "$1" in -un) echo someone ;; *) echo users ;; esac',
+        "grep": "exit 0",  # there is a group of that name
+        "uname": 'case "$1" in -s) echo Linux ;; *) echo arm64 ;; esac',
+    }
+    for name, script in said.items():
+        (tools / name).write_text(f"#!/bin/sh\n{script}\n")
+        (tools / name).chmod(0o755)
+    given = {"launch_id": "01J", "python": sys.executable, "size": "1", "docker_group": wish, "server": ""}
+    text, nonce = compose("prepare", given)
+    env = {"PATH": f"{tools}:{os.environ['PATH']}", "HOME": str(tmp_path)}
+    done = subprocess.run(["bash", "-s"], input=text, env=env, capture_output=True, text=True, timeout=60, check=False)
+    report = report_of(done.stdout, nonce)
+    assert (done.returncode, report.complete, report["docker"]) == (0, True, ""), done.stderr
+    assert (report["user"], report["triple"]) == ("someone", "aarch64-unknown-linux-gnu")
+    assert log.read_text() == asked
+
+
+@pytest.mark.inventory("N-351")
+@pytest.mark.parametrize(
+    ("system", "machine", "said"),
+    [("SunOS", "x86_64", "unsupported OS: SunOS"), ("Linux", "riscv64", "unsupported arch: riscv64")],
+)
+def test_a_host_of_another_kind_is_refused_by_name_and_nothing_is_made_there(
+    tmp_path: Path, system: str, machine: str, said: str
+) -> None:
+    (tmp_path / "uname").write_text(f'#!/bin/sh\ncase "$1" in -s) echo {system} ;; *) echo {machine} ;; esac\n')
+    (tmp_path / "uname").chmod(0o755)
+    text, nonce = compose("prepare", {"launch_id": "01J", "python": "", "size": "1", "docker_group": "no"})
+    env = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "HOME": str(tmp_path)}
+    done = subprocess.run(["bash", "-s"], input=text, env=env, capture_output=True, text=True, timeout=60, check=False)
+    assert report_of(done.stdout, nonce).error == said
+    assert [one.name for one in tmp_path.iterdir()] == ["uname"]
+
+
+@pytest.mark.inventory("N-399", "N-364")
+@pytest.mark.parametrize("requeue", [True, False])
+def test_a_job_is_queued_again_before_its_time_is_up_only_where_that_is_wished(tmp_path: Path, requeue: bool) -> None:
+    directory = tmp_path / ".local/share/nymph/launches/01J"
+    directory.mkdir(parents=True)
+    (tmp_path / "sbatch").write_text('#!/bin/sh\necho "$*" >"$HOME/asked"\necho 7\n')
+    (tmp_path / "sbatch").chmod(0o755)
+    release = tmp_path / "release"
+    release.write_text("print()\n")
+    digest = hashlib.sha256(release.read_bytes()).hexdigest()
+    (tmp_path / "release.sha256").write_text(f"{digest}  release\n")
+    given = {
+        "launch_id": "01J",
+        "python": sys.executable,
+        "token": "t",
+        "config": "[server]",
+        "sha256": "",
+        "grace": "9",
+    }
+    given |= {"urls": release.as_uri(), "how": "slurm", "partition": "", "requeue": "yes" if requeue else "no"}
+    text, nonce = compose("start", given)
+    env = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "HOME": str(tmp_path)}
+    done = subprocess.run(["bash", "-s"], input=text, env=env, capture_output=True, text=True, timeout=60, check=False)
+    report = report_of(done.stdout, nonce)
+    assert report.complete and report["job"] == "7", done.stdout + done.stderr
+    asked = (tmp_path / "asked").read_text().split()
+    assert ("--requeue" in asked, "--no-requeue" in asked) == (requeue, not requeue)
+    assert ("scontrol requeue" in (directory / "job.sh").read_text()) == requeue
