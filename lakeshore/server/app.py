@@ -26,6 +26,7 @@ from .printed import Printed
 from .records import Records
 from .releases import Releases
 from .scheduler import Scheduler
+from .sealing import Sealer
 from .submissions import Submissions
 from .workers import Workers
 
@@ -70,6 +71,7 @@ class App:
     orders: Orders
     workers: Workers
     execs: Execs
+    sealer: Sealer
     pages: PageReader
     lease_s: float
     started_at: float

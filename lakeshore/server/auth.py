@@ -105,6 +105,8 @@ class Gate:
         self.is_open = is_open
         self._records = records
         self._admin = [token.encode() for token in admin_tokens]
+        self.is_wide = is_open and (any_user or any_address)
+        """Open mode lets others in than the user who runs the server."""
         self._any_user = any_user or not sys.platform.startswith("linux")
         self._any_address = any_address
         self._origins = origins

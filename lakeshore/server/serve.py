@@ -58,6 +58,7 @@ from .records import Records, RecordsError
 from .releases import Releases
 from .routes.table import handler_of
 from .scheduler import Scheduler
+from .sealing import Sealer
 from .state import State, StateError, open_state
 from .submissions import Submissions
 from .workers import GONE_AFTER_S, Workers
@@ -69,6 +70,7 @@ DRAIN_S = 4.0
 _WRITE_USES_S = 30.0
 _SPARE_FILES = 256
 _BLOB_URLS = "blob urls v1"
+_SECRETS = "secrets v1"
 
 
 class ServeError(Exception):
@@ -203,6 +205,7 @@ def _app(
         orders=orders,
         workers=Workers(records, orders, gone_after_s=gone_after_s),
         execs=execs,
+        sealer=Sealer(state.key_for(_SECRETS)),
         pages=pages,
         lease_s=options.lease_s,
         started_at=time.time(),

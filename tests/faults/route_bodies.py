@@ -96,5 +96,18 @@ ROUTES: dict[str, tuple[str, dict[str, Any]]] = {
     "worker queues": (f"{WORKER}/queues", {"add": ["default"], "remove": ["q"]}),
     "retry": ("/v1/namespaces/default/invocations/none/retry", {"claim": 1, "nonce": "n"}),
     "token": ("/v1/namespaces/default/tokens", {"name": "t", "scope": "daemon", "workerId": "w"}),
+    "secret": (
+        "/v1/namespaces/default/secrets",
+        {"name": "pem", "kind": "ssh_key", "plaintext": "k", "description": "d"},
+    ),
+    "provider": (
+        "/v1/namespaces/default/providers",
+        {
+            "name": "box",
+            "launcher": "SSH",
+            "kwargs": {"ip": "h", "port": 22, "deep": [{"ssh_key": {"$secret": "pem"}}]},
+            "dispatch": "direct",
+        },
+    ),
     "namespace": ("/v1/admin/namespaces", {"name": "n", "orgId": "o"}),
 }

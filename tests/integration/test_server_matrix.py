@@ -45,6 +45,11 @@ STATED = {
         GET /v1/namespaces/{ns}/schedules/{name}; PATCH /v1/namespaces/{ns}/schedules/{name}
         DELETE /v1/namespaces/{ns}/schedules/{name}
         GET /v1/namespaces/{ns}/enroll-tokens
+        GET /v1/namespaces/{ns}/secrets; POST /v1/namespaces/{ns}/secrets; GET /v1/namespaces/{ns}/secrets/{name}
+        PUT /v1/namespaces/{ns}/secrets/{name}; DELETE /v1/namespaces/{ns}/secrets/{name}
+        GET /v1/namespaces/{ns}/providers; POST /v1/namespaces/{ns}/providers; GET /v1/namespaces/{ns}/providers/{name}
+        PATCH /v1/namespaces/{ns}/providers/{name}; DELETE /v1/namespaces/{ns}/providers/{name}
+        POST /v1/namespaces/{ns}/providers/{name}/restore; POST /v1/namespaces/{ns}/providers/{name}/resolve
         GET /v1/namespaces/{ns}/workers/{id}/keys; POST /v1/namespaces/{ns}/workers/{id}/keys/{key_id}/revoke
         POST /v1/namespaces/{ns}/workers/{id}/update
         GET /v1/namespaces/{ns}/nymph-target; PUT /v1/namespaces/{ns}/nymph-target

@@ -1,22 +1,26 @@
-"""What the server knows besides invocations: namespaces, tokens, the workers that said hello, identities of daemons."""
+"""What the server knows besides invocations: namespaces, tokens, workers, daemons' keys, secrets, providers."""
 
 from __future__ import annotations
 
 from .enroll_tokens import EnrollTokenRow
 from .file import RecordsError
+from .providers import ProviderRow
 from .releases import ReleaseRow
 from .schedules import ScheduleRow
+from .secrets import SecretRow
 from .store import NamespaceRow, Records, Scope, Taken, TokenRow
 from .workers import WorkerRow
 
 __all__ = [
     "EnrollTokenRow",
     "NamespaceRow",
+    "ProviderRow",
     "Records",
     "RecordsError",
     "ReleaseRow",
     "ScheduleRow",
     "Scope",
+    "SecretRow",
     "Taken",
     "TokenRow",
     "WorkerRow",

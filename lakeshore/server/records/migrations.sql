@@ -48,3 +48,13 @@ CREATE TABLE event (
 CREATE INDEX event_of_ns ON event (ns, seq);
 CREATE INDEX event_of_worker ON event (ns, worker, seq);
 CREATE UNIQUE INDEX event_once ON event (ns, worker, type, ref) WHERE ref IS NOT NULL;
+-- Secrets, sealed; providers of machines.
+CREATE TABLE secret (
+  ns TEXT NOT NULL, name TEXT NOT NULL, kind TEXT NOT NULL, description TEXT NOT NULL, created_at REAL NOT NULL,
+  updated_at REAL NOT NULL, algorithm TEXT NOT NULL, key TEXT NOT NULL, nonce BLOB NOT NULL, ciphertext BLOB NOT NULL,
+  tag BLOB NOT NULL, PRIMARY KEY (ns, name)
+) WITHOUT ROWID;
+CREATE TABLE provider (
+  ns TEXT NOT NULL, name TEXT NOT NULL, launcher TEXT NOT NULL, kwargs TEXT NOT NULL, dispatch TEXT,
+  hidden INTEGER NOT NULL, created_at REAL NOT NULL, updated_at REAL NOT NULL, deleted_at REAL, PRIMARY KEY (ns, name)
+) WITHOUT ROWID;

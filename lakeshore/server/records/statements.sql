@@ -52,6 +52,15 @@ CREATE TABLE event (
 CREATE INDEX event_of_ns ON event (ns, seq);
 CREATE INDEX event_of_worker ON event (ns, worker, seq);
 CREATE UNIQUE INDEX event_once ON event (ns, worker, type, ref) WHERE ref IS NOT NULL;
+CREATE TABLE secret (
+  ns TEXT NOT NULL, name TEXT NOT NULL, kind TEXT NOT NULL, description TEXT NOT NULL, created_at REAL NOT NULL,
+  updated_at REAL NOT NULL, algorithm TEXT NOT NULL, key TEXT NOT NULL, nonce BLOB NOT NULL, ciphertext BLOB NOT NULL,
+  tag BLOB NOT NULL, PRIMARY KEY (ns, name)
+) WITHOUT ROWID;
+CREATE TABLE provider (
+  ns TEXT NOT NULL, name TEXT NOT NULL, launcher TEXT NOT NULL, kwargs TEXT NOT NULL, dispatch TEXT,
+  hidden INTEGER NOT NULL, created_at REAL NOT NULL, updated_at REAL NOT NULL, deleted_at REAL, PRIMARY KEY (ns, name)
+) WITHOUT ROWID;
 
 -- name: namespaces
 SELECT name, org, created_at, target_version FROM namespace ORDER BY name
@@ -244,3 +253,36 @@ DELETE FROM event WHERE ns = :ns
 
 -- name: note
 INSERT INTO audit (at, actor, ns, action, subject) VALUES (:now, :actor, :ns, :action, :subject)
+
+-- name: secrets
+SELECT ns, name, kind, description, created_at, updated_at, algorithm, key, nonce, ciphertext, tag FROM secret
+
+-- name: add_secret
+INSERT INTO secret (ns, name, kind, description, created_at, updated_at, algorithm, key, nonce, ciphertext, tag)
+VALUES (:ns, :name, :kind, :description, :created_at, :updated_at, :algorithm, :key, :nonce, :ciphertext, :tag)
+
+-- name: reseal_secret
+UPDATE secret SET updated_at = :updated_at, algorithm = :algorithm, key = :key, nonce = :nonce,
+                  ciphertext = :ciphertext, tag = :tag
+WHERE ns = :ns AND name = :name
+
+-- name: drop_secret
+DELETE FROM secret WHERE ns = :ns AND name = :name
+
+-- name: drop_secrets_of
+DELETE FROM secret WHERE ns = :ns
+
+-- name: providers
+SELECT ns, name, launcher, kwargs, dispatch, hidden, created_at, updated_at, deleted_at FROM provider
+
+-- name: add_provider
+INSERT INTO provider (ns, name, launcher, kwargs, dispatch, hidden, created_at, updated_at, deleted_at)
+VALUES (:ns, :name, :launcher, :kwargs, :dispatch, :hidden, :created_at, :updated_at, :deleted_at)
+
+-- name: change_provider
+UPDATE provider SET name = :name, kwargs = :kwargs, dispatch = :dispatch, hidden = :hidden, updated_at = :updated_at,
+                    deleted_at = :deleted_at
+WHERE ns = :ns AND name = :before
+
+-- name: drop_providers_of
+DELETE FROM provider WHERE ns = :ns

@@ -31,8 +31,10 @@ from .events import Events
 from .file import open_file
 from .nonces import Nonces
 from .orders import OrderRows
+from .providers import ProviderRows
 from .releases import ReleaseRows
 from .schedules import Schedules
+from .secrets import SecretRows
 from .statements import SQL
 from .workers import WorkerRow, WorkerRows
 
@@ -97,6 +99,8 @@ class Records:
         self.daemon_keys = DaemonKeys(self._conn, self._change)
         self.nonces = Nonces(self._conn, self._change, now=now)
         self.releases = ReleaseRows(self._conn, self._change)
+        self.secrets = SecretRows(self._conn, self._change)
+        self.providers = ProviderRows(self._conn, self._change)
         self.orders = OrderRows(self._conn, self._change)
         self.workers = WorkerRows(self._conn, self._change, now=now)
         self.events = Events(path, self._change)
@@ -187,6 +191,8 @@ class Records:
                     (SQL.drop_orders_of, {"ns": name}),
                     (SQL.drop_removed_workers_of, {"ns": name}),
                     (SQL.drop_events_of, {"ns": name}),
+                    (SQL.drop_secrets_of, {"ns": name}),
+                    (SQL.drop_providers_of, {"ns": name}),
                     (SQL.drop_namespace, {"name": name}),
                     self.note(actor, name, "namespace.delete", name),
                 )
@@ -197,6 +203,8 @@ class Records:
             self.enroll_tokens.forget(name)
             self.daemon_keys.forget(name)
             self.orders.forget(name)
+            self.secrets.forget(name)
+            self.providers.forget(name)
             self.workers.forget(name)
             self.version += 1
             return True

@@ -41,8 +41,10 @@ from . import (
     namespaces,
     payloads,
     producer,
+    providers,
     releases,
     schedules,
+    secrets,
     workers,
 )
 
@@ -60,6 +62,8 @@ class Row:
     handler: Callable[..., Awaitable[Any]]
     scopes: frozenset[str] = FULL
     max_body: int | None = None
+    creates: bool = False
+    """In open mode it makes its namespace, as every `plain` one does."""
 
 
 def _row(
@@ -68,12 +72,17 @@ def _row(
     tier: Tier,
     handler: Callable[..., Awaitable[Any]],
     scopes: frozenset[str] = FULL,
+    *,
+    creates: bool = False,
 ) -> Row:
-    return Row(method=method, pattern=pattern, tier=tier, handler=handler, scopes=scopes)
+    return Row(
+        method=method, pattern=pattern, tier=tier, handler=handler, scopes=scopes, creates=creates or tier == "plain"
+    )
 
 
 _NS: Final = "/v1/namespaces/{ns}"
 _WORKER: Final = f"{_NS}/workers/{{id}}"
+_PROVIDER: Final = f"{_NS}/providers/{{name}}"
 _RELEASES: Final = "/v1/admin/nymph-releases"
 _QUEUES: Final = "/v1/producer/queues"
 _CALL: Final = "/v1/producer/invocations/{id}"
@@ -133,6 +142,18 @@ TABLE: Final = (
     _row("GET", f"{_NS}/schedules/{{name}}", "named", schedules.show),
     _row("PATCH", f"{_NS}/schedules/{{name}}", "named", schedules.patch),
     _row("DELETE", f"{_NS}/schedules/{{name}}", "named", schedules.remove),
+    _row("GET", f"{_NS}/secrets", "named", secrets.listing),
+    _row("POST", f"{_NS}/secrets", "named", secrets.add, creates=True),
+    _row("GET", f"{_NS}/secrets/{{name}}", "named", secrets.show),
+    _row("PUT", f"{_NS}/secrets/{{name}}", "named", secrets.rotate),
+    _row("DELETE", f"{_NS}/secrets/{{name}}", "named", secrets.remove),
+    _row("GET", f"{_NS}/providers", "named", providers.listing),
+    _row("POST", f"{_NS}/providers", "named", providers.add, creates=True),
+    _row("GET", _PROVIDER, "named", providers.show),
+    _row("PATCH", _PROVIDER, "named", providers.patch),
+    _row("DELETE", _PROVIDER, "named", providers.remove),
+    _row("POST", f"{_PROVIDER}/restore", "named", providers.restore),
+    _row("POST", f"{_PROVIDER}/resolve", "named", providers.resolve),
     # daemons
     _row("GET", f"{_NS}/workers", "named", workers.listing),
     _row("POST", f"{_NS}/workers/cleanup", "named", workers.cleanup),
@@ -225,7 +246,7 @@ def _guarded(app: App, row: Row) -> Callable[[Request], Awaitable[Answer]]:
             elif caller.scope not in scopes or (caller.sibling and caller.scope not in _FOR_SIBLINGS):
                 caller.need(scopes & _FOR_SIBLINGS if caller.sibling else scopes)
             if tier != "admin" and app.records.namespace(caller.ns) is None:
-                await app.need_namespace(caller, creates=tier == "plain")
+                await app.need_namespace(caller, creates=row.creates)
             return await handler(app, request, caller)  # type: ignore[no-any-return]  # every handler answers
         except (PlaneError, NameError_, sqlite3.Error) as error:
             raise refusal_of(error) from error

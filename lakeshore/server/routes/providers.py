@@ -1,0 +1,227 @@
+"""Providers: machines, or what makes them, under a name that is unique in an org.
+
+What they refer to as `{"$secret": name}` stays a reference in every answer but `resolve`'s, which is for who drives
+the connection from their own machine: an SSH provider's, keys of kind ssh_key alone, with an entry in the audit.
+Reference: cli/examples/providers-and-discover; api/auth-and-secrets, "$secret references"; S-123…S-145.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable
+from typing import Any, Final
+
+from ..app import App
+from ..auth import Caller
+from ..http import HttpError, Request, Response
+from ..records import ProviderRow
+from ..references import names_in, replaced
+from ..render import answer, iso
+from ..sealing import SealError
+from ..structure import bad_field, read_map
+from .secrets import about, slug
+
+USUAL_DISPATCH: Final = {"SSH": "direct", "SLURM": "direct", "Kube": "direct", "EC2": "daemon", "GCE": "daemon"}
+"""Launcher -> what dispatches there, unless the provider says otherwise."""
+_DISPATCHES: Final = ("direct", "daemon")
+_LARGEST: Final = 64 * 1024
+
+
+async def listing(app: App, request: Request, caller: Caller) -> Response:
+    """GET /v1/namespaces/:ns/providers[?hidden=&deleted=&all=]: of every namespace of the org."""
+    query = request.query
+    hidden, deleted = (_wants(query, name) or _wants(query, "all") for name in ("hidden", "deleted"))
+    rows = [
+        row for row in _of_org(app, caller.ns) if (hidden or not row.hidden) and (deleted or row.deleted_at is None)
+    ]
+    return answer(request, {"providers": [_shown(row) for row in sorted(rows, key=lambda row: (row.name, row.ns))]})
+
+
+async def show(app: App, request: Request, caller: Caller) -> Response:
+    """GET /v1/namespaces/:ns/providers/:name: all of it, references as they are."""
+    return answer(request, _shown(_row(app, request, caller)))
+
+
+async def add(app: App, request: Request, caller: Caller) -> Response:
+    """POST /v1/namespaces/:ns/providers {name, launcher, kwargs?, dispatch?}: 201; 409 for a name that is taken in the
+    org.
+    """
+    body, _encoding = await read_map(request)
+    name, launcher = slug(body.get("name")), body.get("launcher")
+    if launcher not in USUAL_DISPATCH:
+        raise HttpError(400, f"launcher: must be one of {', '.join(USUAL_DISPATCH)}", field="launcher")
+    now = time.time()
+    row = ProviderRow(
+        ns=caller.ns,
+        name=name,
+        launcher=launcher,
+        kwargs=_kwargs(app, caller.ns, body.get("kwargs", {})),
+        dispatch=_dispatch(body.get("dispatch")),
+        hidden=False,
+        created_at=now,
+        updated_at=now,
+    )
+    async with app.records.providers.turn:
+        _need_free(app, caller.ns, name)
+        await app.records.providers.add(row, app.records.note(caller.name, caller.ns, "provider.add", name))
+    return answer(request, _shown(row), status=201)
+
+
+async def patch(app: App, request: Request, caller: Caller) -> Response:
+    """PATCH /v1/namespaces/:ns/providers/:name {kwargs?, dispatch?, hidden?}: `kwargs` replaces them all."""
+    body, _encoding = await read_map(request)
+    if "launcher" in body:
+        hint = "remove the provider, and add it again with the other launcher"
+        raise bad_field("launcher", "cannot be changed", hint=hint, status=400)
+    changed: dict[str, Any] = {"updated_at": time.time()}
+    if "kwargs" in body:
+        changed["kwargs"] = _kwargs(app, caller.ns, body["kwargs"])
+    if "dispatch" in body:
+        changed["dispatch"] = _dispatch(body["dispatch"])
+    if "hidden" in body:
+        if type(body["hidden"]) is not bool:
+            raise bad_field("hidden", "must be true or false")
+        changed["hidden"] = body["hidden"]
+    async with app.records.providers.turn:
+        row = _row(app, request, caller)
+        note = app.records.note(caller.name, caller.ns, "provider.change", row.name)
+        made = await app.records.providers.change(row, note, **changed)
+    return answer(request, _shown(made))
+
+
+async def remove(app: App, request: Request, caller: Caller) -> Response:
+    """DELETE /v1/namespaces/:ns/providers/:name: it stays under another name, and can be restored."""
+    async with app.records.providers.turn:
+        row = _row(app, request, caller)
+        if row.deleted_at is None:
+            now = time.time()
+            note = app.records.note(caller.name, caller.ns, "provider.remove", row.name)
+            name = f"{row.name} [deleted {iso(now)}]"
+            row = await app.records.providers.change(row, note, name=name, deleted_at=now, updated_at=now)
+    return answer(request, _shown(row))
+
+
+async def restore(app: App, request: Request, caller: Caller) -> Response:
+    """POST /v1/namespaces/:ns/providers/:name/restore: by its plain name, or by the one that it has now."""
+    name = request.params["name"]
+    providers = app.records.providers
+    async with providers.turn:
+        row = providers.get(caller.ns, name)
+        if row is None or row.deleted_at is None:
+            row = providers.removed(caller.ns, name) or row
+        if row is None:
+            raise _unknown(name)
+        if row.deleted_at is not None:
+            _need_free(app, caller.ns, row.plain_name)
+            note = app.records.note(caller.name, caller.ns, "provider.restore", row.plain_name)
+            row = await providers.change(row, note, name=row.plain_name, deleted_at=None, updated_at=time.time())
+    return answer(request, _shown(row))
+
+
+async def resolve(app: App, request: Request, caller: Caller) -> Response:
+    """POST /v1/namespaces/:ns/providers/:name/resolve: an SSH provider with its key, for who connects to it."""
+    row = _row(app, request, caller)
+    if row.launcher != "SSH" or _dispatch_of(row) != "direct" or row.deleted_at is not None:
+        raise HttpError(422, f"{row.name}: only a directly dispatched SSH provider is driven from your machine")
+    if caller.mode == "open" and app.gate.is_wide:
+        raise HttpError(
+            403,
+            "open mode lets others in, and so gives no key away",
+            hint="start the server with LAKESHORE_ADMIN_TOKEN, and send a token of scope full",
+        )
+    names = names_in(row.kwargs, "kwargs")
+    kwargs = replaced(row.kwargs, lambda name: _key(app, row, name), "kwargs")
+    if names:
+        subject = f"{row.name}: {', '.join(sorted(names))}"
+        await app.records.audit(caller.name, caller.ns, "secret.read", subject)
+    return answer(request, {**_shown(row), "kwargs": kwargs}, headers=(("cache-control", "no-store"),))
+
+
+def _key(app: App, row: ProviderRow, name: str) -> str:
+    secret = app.records.secrets.get(row.ns, name)
+    if secret is None:
+        raise HttpError(
+            422,
+            f"secret {name!r} not found in namespace {row.ns!r}",
+            field="kwargs",
+            hint=f"`lakeshore secrets add {name} --kind ssh_key` there, or name another one",
+        )
+    if secret.kind != "ssh_key":
+        raise HttpError(422, f"secret {name!r} is of kind {secret.kind}: only an ssh_key is given to who connects")
+    try:
+        return app.sealer.open(secret.sealed, about=about(row.ns, name)).decode()
+    except (SealError, UnicodeDecodeError) as error:
+        why = str(error) if isinstance(error, SealError) else "it is not text"
+        raise HttpError(409, f"secret {name!r} cannot be used: {why}") from error
+
+
+def _kwargs(app: App, ns: str, value: Any) -> dict[str, Any]:
+    """What may be written down. HttpError 400; 422 for a secret that is not there."""
+    if type(value) is not dict:
+        raise HttpError(400, "kwargs: must be a map", field="kwargs")
+    for name in sorted(names_in(value, "kwargs")):
+        if app.records.secrets.get(ns, name) is None:
+            raise HttpError(422, "unknown secret", hint="`lakeshore secrets list` shows them", secret=name)
+    try:
+        text = json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise HttpError(400, f"kwargs: must be as JSON has it: {error}", field="kwargs") from error
+    if len(text) > _LARGEST:
+        raise HttpError(413, f"kwargs have at most {_LARGEST // 1024} KiB", field="kwargs")
+    return value
+
+
+def _dispatch(value: Any) -> str | None:
+    if value is not None and value not in _DISPATCHES:
+        raise HttpError(400, f"dispatch: must be one of {', '.join(_DISPATCHES)}", field="dispatch")
+    found: str | None = value
+    return found
+
+
+def _dispatch_of(row: ProviderRow) -> str:
+    said = row.kwargs.get("dispatch")
+    return said if said in _DISPATCHES else row.dispatch or USUAL_DISPATCH[row.launcher]
+
+
+def _of_org(app: App, ns: str) -> Iterable[ProviderRow]:
+    for row in app.records.namespaces():
+        if row.name == ns or app.records.siblings(row.name, ns):
+            yield from app.records.providers.of(row.name)
+
+
+def _need_free(app: App, ns: str, name: str) -> None:
+    taken = next((row for row in _of_org(app, ns) if row.name == name), None)
+    if taken is not None:
+        where = "" if taken.ns == ns else f" in namespace {taken.ns!r} of the same org"
+        raise HttpError(409, f"there is a provider {name!r} already{where}", field="name")
+
+
+def _wants(query: dict[str, str], name: str) -> bool:
+    return query.get(name, "").lower() in ("true", "1")
+
+
+def _row(app: App, request: Request, caller: Caller) -> ProviderRow:
+    name = request.params["name"]
+    row = app.records.providers.get(caller.ns, name)
+    if row is None:
+        raise _unknown(name)
+    return row
+
+
+def _unknown(name: str) -> HttpError:
+    return HttpError(404, f"no provider {name!r:.80}", field="name", hint="`lakeshore providers list` shows them")
+
+
+def _shown(row: ProviderRow) -> dict[str, Any]:
+    return {
+        "name": row.name,
+        "namespace": row.ns,
+        "launcher": row.launcher,
+        "kwargs": row.kwargs,
+        "dispatch": _dispatch_of(row),
+        "hidden": row.hidden,
+        "createdAt": iso(row.created_at),
+        "updatedAt": iso(row.updated_at),
+        "deletedAt": iso(row.deleted_at),
+    }
