@@ -49,7 +49,7 @@ async def add(app: App, request: Request, caller: Caller) -> Response:
     """
     body, _encoding = await read_map(request)
     name, launcher = slug(body.get("name")), body.get("launcher")
-    if launcher not in USUAL_DISPATCH:
+    if type(launcher) is not str or launcher not in USUAL_DISPATCH:
         raise HttpError(400, f"launcher: must be one of {', '.join(USUAL_DISPATCH)}", field="launcher")
     now = time.time()
     row = ProviderRow(
@@ -123,7 +123,7 @@ async def resolve(app: App, request: Request, caller: Caller) -> Response:
     """POST /v1/namespaces/:ns/providers/:name/resolve: an SSH provider with its key, for who connects to it."""
     row = _row(app, request, caller)
     if row.launcher != "SSH" or _dispatch_of(row) != "direct" or row.deleted_at is not None:
-        raise HttpError(422, f"{row.name}: only a directly dispatched SSH provider is driven from your machine")
+        raise HttpError(422, f"{row.name}: only a directly dispatched SSH provider is driven from your machine", "name")
     if caller.mode == "open" and app.gate.is_wide:
         raise HttpError(
             403,
@@ -148,7 +148,9 @@ def _key(app: App, row: ProviderRow, name: str) -> str:
             hint=f"`lakeshore secrets add {name} --kind ssh_key` there, or name another one",
         )
     if secret.kind != "ssh_key":
-        raise HttpError(422, f"secret {name!r} is of kind {secret.kind}: only an ssh_key is given to who connects")
+        raise HttpError(
+            422, f"secret {name!r} is of kind {secret.kind}: only an ssh_key is given to who connects", "kwargs"
+        )
     try:
         return app.sealer.open(secret.sealed, about=about(row.ns, name)).decode()
     except (SealError, UnicodeDecodeError) as error:
@@ -162,7 +164,7 @@ def _kwargs(app: App, ns: str, value: Any) -> dict[str, Any]:
         raise HttpError(400, "kwargs: must be a map", field="kwargs")
     for name in sorted(names_in(value, "kwargs")):
         if app.records.secrets.get(ns, name) is None:
-            raise HttpError(422, "unknown secret", hint="`lakeshore secrets list` shows them", secret=name)
+            raise HttpError(422, "unknown secret", "kwargs", hint="`lakeshore secrets list` shows them", secret=name)
     try:
         text = json.dumps(value, allow_nan=False)
     except (TypeError, ValueError) as error:
