@@ -26,7 +26,7 @@ def load_config(path: Path | str | None = None, *, environ: Mapping[str, str] = 
     """
     from .dreamrc_file import read  # wall: the file's reader brings YAML
 
-    found, source = _find(path, environ)
+    found, source = find_file(path, environ)
     return DreamRc() if found is None else read(found, source)
 
 
@@ -41,11 +41,17 @@ def resolve(name: str | None = None, rc: DreamRc | None = None) -> RunConfig:
         return config.modes[wanted]
     if wanted == "default":
         return config.root
-    where = config.path or f"no {FILE} was found"
-    raise ConfigError(f"{where}: there is no mode {wanted!r}; there are {', '.join(sorted(config.modes))}")
+    raise unknown_mode(wanted, config)
 
 
-def _find(path: Path | str | None, environ: Mapping[str, str]) -> tuple[Path | None, Source]:
+def unknown_mode(name: str, rc: DreamRc, *, more: str = "") -> ConfigError:
+    """The error for a mode that is not there, with those that are; `more` is who else was asked."""
+    where = rc.path or f"no {FILE} was found"
+    return ConfigError(f"{where}: there is no mode {name!r}; there are {', '.join(sorted(rc.modes))}{more}")
+
+
+def find_file(path: Path | str | None, environ: Mapping[str, str] = os.environ) -> tuple[Path | None, Source]:
+    """The file that counts, and how it was found; None and `none` when there is no file."""
     named = environ.get("DREAMRC")
     if path is not None:
         return Path(path).expanduser(), "explicit"

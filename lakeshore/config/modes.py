@@ -12,11 +12,17 @@ from pathlib import Path
 from typing import Any, Literal
 
 KNOWN_PROVIDER_TAGS = ("SSH", "SLURM", "EC2", "GCE", "Kube")
+TAG = "!providers."
 RUNNERS = ("process", "docker", "gvisor", "slurm", "kube")
 BACKENDS = ("local", "fabric")
+LOCAL = "local"
+DEFAULT = "default"
+"""The name that the root answers to."""
+MARKER = "$secret"
+"""The one key of a map that refers to a secret of the server."""
 _BY_DAEMON = ("EC2", "GCE")
 
-Source = Literal["explicit", "env", "workspace", "home", "none"]
+Source = Literal["explicit", "env", "workspace", "home", "server", "cache", "none"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +54,12 @@ class RunConfig:
     timeout_s: float | None = None
     provider: str | None = None
     extras: dict[str, Any] = field(default_factory=dict)
+    written: frozenset[str] = field(default=frozenset(), repr=False, compare=False)
+    """The fields that the file gave, whatever their value."""
+
+
+FIELDS = ("backend", "server", "tags", "runner", "resources", "image", "env", "timeout_s", "provider")
+"""What a mode's keys are, in the order in which people read them; any other key is an extra."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,6 +10,8 @@ import threading
 from pathlib import Path
 from typing import Any
 
+from lakeshore.config.auth import read_saved_login, same_server
+
 from .ambient import ambient_plane
 from .dispatch import Dispatch
 from .http_dispatch import HttpDispatch
@@ -29,6 +31,27 @@ def default_dispatch() -> Any:
         if plane is None:
             plane = _planes[key] = _make()
         return plane
+
+
+def plane_at(url: str) -> Any:
+    """The plane of the server that a mode names: one object each. A token goes to its own server only: that of the
+    environment to LAKESHORE_URL, a saved one to where it was saved for.
+    """
+    namespace = os.environ.get("LAKESHORE_NAMESPACE") or "default"
+    key = ("at", url, namespace)
+    with _lock:
+        if key not in _planes:
+            _planes[key] = HttpDispatch(url, token=_token_for(url), namespace=namespace)
+        return _planes[key]
+
+
+def _token_for(url: str) -> str | None:
+    own = os.environ.get("LAKESHORE_URL")
+    token = os.environ.get("LAKESHORE_CLIENT_TOKEN") or os.environ.get("LAKESHORE_TOKEN")
+    if token and (not own or same_server(own, url)):
+        return token
+    saved = read_saved_login()
+    return None if saved is None else saved.token_for(url)
 
 
 def home() -> Path:

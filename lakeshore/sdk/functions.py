@@ -115,10 +115,10 @@ class UDF(Generic[P, R]):
 
         Options beside the function's own arguments: `_key` (idempotency key of the queue), `_priority` (float,
         higher first), `_dispatch` (the plane), `_queue` (a queue's name, over the binding), `_run_config` (dict:
-        timeout_s, max_attempts, ...), `_mode` (a mode of .dreamrc, under `_run_config`), `_parent` (an invocation
-        id; default: the invocation whose body is running), `_retry_failed` (queue a failed, killed or timed-out row
-        of the same key again), `_timeout` (seconds that `remote` waits, default 30; nothing here waits), `_delay`
-        (seconds or a timedelta: nobody gets the call before) or `_at` (a datetime with a time zone; the same).
+        timeout_s, max_attempts, ...), `_mode` (a mode of .dreamrc or of the server, under `_run_config`), `_parent`
+        (an invocation id; default: the invocation whose body is running), `_retry_failed` (queue a failed, killed or
+        timed-out row of the same key again), `_timeout` (seconds that `remote` waits, default 30; nothing here waits),
+        `_delay` (seconds or a timedelta: nobody gets the call before) or `_at` (a datetime with a time zone; the same).
 
         Raises TypeError without a queue, for arguments that the function does not take and for a misspelt option;
         TransportError when the function cannot travel; DispatchError when the plane refuses.

@@ -178,6 +178,17 @@ class HttpDispatch:
             answer = now
         return self._result_of(http_wire.value_or_raise(inv_id, answer))
 
+    def modes(self) -> list[Mapping[str, Any]]:
+        """The modes that the server keeps for this namespace, as its rows; none of a server that keeps no modes."""
+        path = http_wire.path("v1", "namespaces", self.namespace, "modes")
+        try:
+            found: list[Mapping[str, Any]] = self.client.call("GET", path, None, "reading the modes").get("modes", [])
+        except Refusal as refusal:
+            if refusal.status != 404:
+                raise
+            return []
+        return found
+
     def push_code(self) -> None:
         """Code archives are not built yet; a function by reference must be importable on the worker."""
         return

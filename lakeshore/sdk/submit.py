@@ -7,7 +7,6 @@ Reference: python-sdk/udf.md, "`@udf(queue=...)`"; api/function-protocol.md, "Th
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import inspect
 import sys
@@ -17,7 +16,6 @@ from datetime import datetime
 from typing import Any
 
 from lakeshore import wire
-from lakeshore._built import built
 from lakeshore.sdk import delays
 from lakeshore.sdk.context import current
 from lakeshore.sdk.functions import UDF, inner
@@ -58,6 +56,7 @@ class _Prepared:
     queue: str
     envelope: wire.Envelope
     options: CallOptions
+    run_config: Mapping[str, Any]
     when: dict[str, float]
     name: str | None
     """None for a plane that is somebody else's and shows no names."""
@@ -99,9 +98,8 @@ class _Prepared:
             "priority": 0.0 if self.options.priority is None else self.options.priority,
             "parent": self.envelope.parent,
         }
-        config = _run_config(self.options)
-        if config:
-            how["run_config"] = config
+        if self.run_config:
+            how["run_config"] = self.run_config
         if self.options.retry_failed:
             how["retry_failed"] = new_id()  # a nonce: a resent submit does not queue the row twice
         if self.name is not None:
@@ -187,7 +185,7 @@ def _prepare(udf: UDF[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) 
     when = delays.when(options.delay, options.at)
     _check_arguments(udf, args, kwargs)
     function = describe(udf, udf.transport)
-    plane = options.dispatch if options.dispatch is not None else _default_plane()
+    plane, run_config = _where(options)
     if function["kind"] == "pickle":
         _warn_untrusted(udf, plane)
     envelope = envelope_of(
@@ -201,7 +199,20 @@ def _prepare(udf: UDF[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) 
         function=function,
     )
     name = shown_name(inner(udf)) if getattr(plane, "shows_names", False) else None
-    return _Prepared(plane=plane, queue=queue, envelope=envelope, options=options, when=when, name=name)
+    return _Prepared(
+        plane=plane, queue=queue, envelope=envelope, options=options, run_config=run_config, when=when, name=name
+    )
+
+
+def _where(options: CallOptions) -> tuple[Any, Mapping[str, Any]]:
+    """The plane that a call goes to, and its run config: what the call says over what its mode says."""
+    said = options.run_config or {}
+    if options.mode is None:
+        return options.dispatch if options.dispatch is not None else _default_plane(), said
+    from lakeshore.sdk import modes  # at its wall: a call without a mode reads no file
+
+    plane, config = modes.placed(options.mode, options.dispatch)
+    return plane, modes.over(config, said)
 
 
 def _default_plane() -> Any:
@@ -263,15 +274,6 @@ def _check_arguments(udf: UDF[..., Any], args: tuple[Any, ...], kwargs: Mapping[
                     f"{udf.__name__}() takes no argument {name!r}; the options are {', '.join(OPTIONS)}"
                 ) from None
         raise TypeError(f"{udf.__name__}(): {error}") from None
-
-
-def _run_config(options: CallOptions) -> dict[str, Any]:
-    config = dict(options.run_config or {})
-    if options.mode is None:
-        return config
-    mode = built("lakeshore.config.dreamrc").resolve(options.mode)
-    fields = dataclasses.asdict(mode) if dataclasses.is_dataclass(mode) and not isinstance(mode, type) else dict(mode)
-    return {**{name: found for name, found in fields.items() if found not in (None, {}, [])}, **config}
 
 
 def _code(function: Mapping[str, Any], plane: Any) -> dict[str, Any]:
