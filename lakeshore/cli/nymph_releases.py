@@ -27,13 +27,14 @@ from .server import connect_admin, namespace_option, url_option
 ANY = "any"
 SHOWN = 12
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+token_option = click.option("--admin-token", metavar="<token>", help="Better in LAKESHORE_ADMIN_TOKEN.")
 
 
 @click.command()
 @click.argument("file", metavar="<file>", type=click.Path(dir_okay=False))
 @click.option("--target", default=ANY, show_default=True, metavar="<triple>", help="What it runs on.")
 @click.option("--name", "label", metavar="<label>", help="What it is listed as (default: nymph).")
-@click.option("--admin-token", metavar="<token>", help="Better in LAKESHORE_ADMIN_TOKEN.")
+@token_option
 @click.option(
     "--update", "daemons", multiple=True, metavar="<daemon>", type=Named("daemons"), help="Let it install this."
 )
@@ -81,11 +82,12 @@ def push(
 
 @click.command("list")
 @json_option
+@token_option
 @url_option
 @click.pass_context
-def list_(ctx: click.Context, as_json: bool, url: str | None) -> None:
+def list_(ctx: click.Context, as_json: bool, admin_token: str | None, url: str | None) -> None:
     """List the releases on the control plane, newest first."""
-    with connect_admin(ctx, url) as server:
+    with connect_admin(ctx, url, token=admin_token) as server:
         rows = Releases(server).all()
     if as_json:
         print_json(rows)

@@ -310,6 +310,7 @@ def operator(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("operator")
 @pytest.mark.inventory("C-265", "C-266", "C-469")
+@pytest.mark.inventory("S-686", "C-477", "C-1444")
 def test_push_prints_the_documented_block_and_json_has_the_path_and_the_whole_address(
     server: Served, ns: str, run: Run, release: tuple[Path, str]
 ) -> None:
@@ -338,6 +339,7 @@ def test_push_prints_the_documented_block_and_json_has_the_path_and_the_whole_ad
 
 @pytest.mark.usefixtures("operator")
 @pytest.mark.inventory("C-229", "C-993", "C-1470")
+@pytest.mark.inventory("C-268")
 def test_update_rolls_a_pushed_file_out_to_one_to_a_prefix_and_to_all(
     server: Served, ns: str, run: Run, release: tuple[Path, str]
 ) -> None:
@@ -370,6 +372,7 @@ def test_update_rolls_a_pushed_file_out_to_one_to_a_prefix_and_to_all(
 
 
 @pytest.mark.inventory("C-233", "C-1000", "C-1342")
+@pytest.mark.inventory("S-318")
 def test_kill_drops_one_by_its_name_and_many_by_a_prefix(server: Served, ns: str, run: Run) -> None:
     peers = [Named(server, label, ns=ns) for label in ("fleet-0", "fleet-1", "keep", "box")]
     assert run("daemon", "kill", "box")[:2] == (0, f"killed box ({peers[3].id})\n")
@@ -404,6 +407,7 @@ def test_a_terminal_is_asked_before_many_are_killed_or_one_whose_name_was_only_b
 
 
 @pytest.mark.inventory("C-234", "C-479", "C-1347")
+@pytest.mark.inventory("C-235", "C-380")
 def test_cleanup_drops_who_was_not_seen_for_long_after_asking(
     server: Served, ns: str, run: Run, at_a_terminal: Callable[[str], None]
 ) -> None:
@@ -428,6 +432,7 @@ def test_cleanup_drops_who_was_not_seen_for_long_after_asking(
 
 
 @pytest.mark.inventory("C-236", "C-1006", "C-1482")
+@pytest.mark.inventory("C-1007", "C-1008")
 def test_status_and_stop_look_at_this_machines_own_daemon(
     server: Served, ns: str, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

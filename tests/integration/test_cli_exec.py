@@ -237,6 +237,7 @@ def test_a_reader_that_has_seen_enough_ends_the_command(sh: Shell, typed: Typed,
 
 
 @pytest.mark.inventory("C-245", "C-711")
+@pytest.mark.inventory("C-1373")
 def test_the_patience_of_the_command_line_is_its_own(typed: Typed, box: Box) -> None:
     code, _out, err = typed("daemon", "exec", "--wait", "0.5", box.label, "sleep 600")
     assert code == 1

@@ -64,6 +64,7 @@ def test_show_stripped_tells_what_matters_here_alone(sshd: Sshd, run: Run) -> No
 
 @pytest.mark.inventory("C-125", "C-1074", "C-365")
 @pytest.mark.inventory("C-126", "C-1076", "C-1077")
+@pytest.mark.inventory("C-1272", "C-1273")
 def test_a_probe_tries_one_host_or_all_and_status_tells_the_last_ones(sshd: Sshd, run: Run, home: Path) -> None:
     where = ("--ssh-config", str(sshd.config))
     code, out, _ = run("ssh", "probe", "my-server", "--timeout", "15", *where)

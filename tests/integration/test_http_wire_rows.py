@@ -62,6 +62,7 @@ def test_the_constructor_is_the_documented_one() -> None:
 
 
 @pytest.mark.inventory("P-297", "P-305", "S-784")
+@pytest.mark.inventory("S-353", "S-354", "S-356")
 def test_submit_posts_the_envelope_as_opaque_bytes(q: dls.SyncQueue, recorder: Recorder) -> None:
     inv = bodies.add.submit(1, 2, _queue=q.name, _dispatch=q.plane, _key="k", _priority=1.5)
     (sent,) = about(recorder, SUBMIT, inv)
@@ -108,6 +109,7 @@ def test_result_and_get_post_to_await_and_results_are_packed_values(q: dls.SyncQ
 
 
 @pytest.mark.inventory("P-299", "P-300", "P-313")
+@pytest.mark.inventory("S-451")
 def test_claim_polls_and_ack_and_nack_post_their_endings(q: dls.SyncQueue, recorder: Recorder) -> None:
     good, bad = q.submit(1), q.submit(2)
     jobs = [q.claim(), q.claim()]
@@ -154,6 +156,7 @@ def test_cancel_and_count_are_there_and_give_what_the_local_plane_gives(q: dls.S
 
 
 @pytest.mark.inventory("P-306", "P-307")
+@pytest.mark.inventory("S-358", "S-361")
 def test_a_submit_is_answered_with_its_queue_which_is_made_when_it_is_new(server: Served) -> None:
     call = one()
     known = [row["name"] for row in server.get("/v1/producer/queues").body["queues"]]
@@ -175,6 +178,7 @@ def test_priority_is_a_float_and_what_is_no_number_counts_as_zero(server: Served
 
 
 @pytest.mark.inventory("P-309")
+@pytest.mark.inventory("S-357")
 def test_the_root_of_a_child_is_the_root_of_its_parent(server: Served) -> None:
     root, child, grandchild = one(), one(), one()
     child["parent_invocation_id"] = root["invocation_id"]
@@ -190,6 +194,7 @@ def test_the_root_of_a_child_is_the_root_of_its_parent(server: Served) -> None:
 
 
 @pytest.mark.inventory("P-311")
+@pytest.mark.inventory("S-362")
 def test_await_answers_pending_after_its_time_and_the_ending_at_once(server: Served) -> None:
     call, worker = one(), new_id()
     server.post(SUBMIT, call)
@@ -221,6 +226,7 @@ def test_a_poll_of_a_worker_that_nobody_registered_brings_a_run_with_its_attempt
 
 
 @pytest.mark.inventory("P-315", "P-316")
+@pytest.mark.inventory("S-459")
 def test_a_frame_that_comes_again_is_a_duplicate_and_the_stream_is_frames_verbatim(server: Served) -> None:
     call, worker = one(), new_id()
     server.post(SUBMIT, call)
@@ -258,6 +264,7 @@ def test_producer_and_daemon_routes_want_a_bearer_like_every_other(secured_serve
 
 
 @pytest.mark.inventory("P-759")
+@pytest.mark.inventory("S-449", "S-450")
 def test_an_ack_may_carry_more_than_the_plane_reads_which_keeps_its_own_times(server: Served) -> None:
     call, worker = one(), new_id()
     server.post(SUBMIT, call)

@@ -100,7 +100,7 @@ def test_large_arguments_and_results_of_a_queues_function_travel_beside(queue: d
 
 
 @pytest.mark.inventory("N-253", "N-254", "N-372")
-@pytest.mark.inventory("N-396", "N-247")
+@pytest.mark.inventory("N-396", "C-1411", "C-1460")
 def test_it_calls_the_documented_routes_and_no_others_and_signs_nothing_without_a_key(
     server: Served, daemon: d.Daemon, queue: dls.SyncQueue, line: Recorder, tmp_path: Path
 ) -> None:

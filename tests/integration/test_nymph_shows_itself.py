@@ -62,6 +62,7 @@ test.__test__ = False  # type: ignore[attr-defined]
 @pytest.mark.inventory("N-271", "N-272", "N-273")
 @pytest.mark.inventory("N-274", "N-276", "N-278")
 @pytest.mark.inventory("N-266", "N-267", "N-268")
+@pytest.mark.inventory("C-459", "C-460")
 def test_status_has_the_documented_fields_in_their_order_before_hello_as_well() -> None:
     async def main() -> None:
         async with page() as port:
@@ -94,6 +95,7 @@ def test_status_has_the_documented_fields_in_their_order_before_hello_as_well() 
 
 
 @pytest.mark.inventory("N-281", "N-282", "N-285")
+@pytest.mark.inventory("C-461")
 def test_events_are_those_of_the_ring_by_level_and_number() -> None:
     async def main() -> None:
         ring = Ring(8)
@@ -116,6 +118,7 @@ def test_events_are_those_of_the_ring_by_level_and_number() -> None:
 
 
 @pytest.mark.inventory("N-286", "N-287", "N-288")
+@pytest.mark.inventory("C-455", "C-456", "C-457")
 def test_other_paths_and_methods_are_answered_in_the_documented_words() -> None:
     async def main() -> None:
         async with page() as port:
@@ -155,6 +158,7 @@ def test_a_silent_or_garbled_visitor_keeps_nobody_out() -> None:
 
 @pytest.mark.inventory("N-058", "N-270", "N-403")
 @pytest.mark.inventory("N-059", "N-066", "C-808")
+@pytest.mark.inventory("C-458")
 @pytest.mark.parametrize("bind", ["0.0.0.0", "192.0.2.1", "example.com", "taken"])
 def test_an_address_that_cannot_be_had_is_one_warning_and_no_end(bind: str, caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:

@@ -219,7 +219,7 @@ def headers_of(sends: Callable[[Transport], Awaitable[object]], identity: Identi
     return {name.lower(): value for name, _, value in lines}
 
 
-@pytest.mark.inventory("N-251")
+@pytest.mark.inventory("N-251", "C-1412")
 def test_output_is_sent_as_raw_bytes_with_the_bearer() -> None:
     sent = headers_of(lambda transport: transport.post_bytes("/v1/daemon/exec/x/chunk", b"\xff", query={"offset": 0}))
     assert sent["content-type"] == "application/octet-stream"

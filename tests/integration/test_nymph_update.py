@@ -126,7 +126,7 @@ def test_a_trial_that_nobody_has_ended_is_ended_by_the_next_start(host: Host) ->
 
 
 @pytest.mark.inventory("N-175", "N-176", "N-408")
-@pytest.mark.inventory("N-380")
+@pytest.mark.inventory("C-1414", "C-1452", "N-380")
 def test_the_target_version_is_followed_where_the_host_says_so(secured_server: Served, tmp_path: Path) -> None:
     ns = f"target-{os.getpid()}"
     assert secured_server.post("/v1/admin/namespaces", {"name": ns}, encoding=JSON).status == 201

@@ -183,6 +183,7 @@ def test_a_foreign_worker_without_session_and_claims_gets_and_settles_a_job(serv
 
 
 @pytest.mark.inventory("K-24", "S-366", "S-369")
+@pytest.mark.inventory("S-367", "S-368")
 def test_frames_come_in_order_and_a_stream_replays_and_ends(server: Served) -> None:
     call = one()
     server.post("/v1/producer/submit", call)
@@ -235,6 +236,7 @@ def test_counts_and_queues_are_told_to_producers(server: Served) -> None:
 
 
 @pytest.mark.inventory("S-335", "S-339", "S-346")
+@pytest.mark.inventory("S-348")
 def test_a_listing_is_newest_first_and_filters(server: Served) -> None:
     queue, worker = f"q-{new_id()}", new_id()
     ids = []

@@ -278,6 +278,7 @@ def test_an_older_process_that_still_polls_takes_and_stops_nothing(peer: Peer) -
 
 
 @pytest.mark.inventory("S-320", "S-322")
+@pytest.mark.inventory("C-256", "C-490")
 def test_of_a_queues_members_the_least_busy_one_is_picked(server: Served) -> None:
     queue = f"q-{new_id()}"
     peers = {peer.id: peer for peer in (Peer(server, queue=queue), Peer(server, queue=f"{queue[:-2]}*"))}

@@ -106,6 +106,7 @@ def test_what_no_enroll_token_can_be_is_refused_by_field(
 
 
 @pytest.mark.inventory("S-390", "S-406", "S-408")
+@pytest.mark.inventory("S-306", "C-1461")
 def test_a_hello_with_a_key_and_an_enroll_token_enrols_it(secured_server: Served) -> None:
     server, ns = secured_server, namespace(secured_server)
     minted, daemon = enroll_token(server, ns), Signer(secured_server)
@@ -114,6 +115,8 @@ def test_a_hello_with_a_key_and_an_enroll_token_enrols_it(secured_server: Served
     assert (told["reject"], told["key_id"], told["key_rotation_max_age_s"]) == (None, daemon.key_id, 2_592_000)
     row = keys(server, daemon, ns)[daemon.key_id]
     assert (row["status"], row["publicKey"], row["retiringAt"]) == ("active", text(daemon.public), None)
+    named = {"keyId", "status", "createdAt", "retiringAt", "revokedAt", "expiresAt", "publicKey"}
+    assert named <= set(row)
     lasts = _seconds(row["expiresAt"]) - _seconds(row["createdAt"])
     assert lasts == pytest.approx(2_592_000, abs=1)
     spent = tokens(server, ns)[minted["id"]]
@@ -263,6 +266,7 @@ def test_a_label_more_is_a_worker_more_with_a_key_of_its_own(secured_server: Ser
 
 
 @pytest.mark.inventory("S-473", "S-466", "S-471")
+@pytest.mark.inventory("S-412", "S-443")
 def test_what_is_signed_needs_no_bearer(secured_server: Served) -> None:
     server, ns = secured_server, namespace(secured_server)
     daemon = enrolled(server, ns)
@@ -384,6 +388,7 @@ def test_in_open_mode_a_key_is_worth_the_same(server: Served) -> None:
 # --- the bearer of a daemon
 
 
+@pytest.mark.inventory("S-382")
 def test_a_token_of_scope_daemon_belongs_to_the_worker_that_says_hello_first(secured_server: Served) -> None:
     server = secured_server
     minted = server.post(
@@ -406,6 +411,7 @@ def test_a_token_of_scope_daemon_belongs_to_the_worker_that_says_hello_first(sec
 
 
 @pytest.mark.inventory("S-489", "S-494", "S-482")
+@pytest.mark.inventory("S-441")
 def test_a_daemon_enrols_polls_and_rotates_its_key_over_restarts_of_the_server(tmp_path: Path) -> None:
     with running(tmp_path, env=SECURED, token=ADMIN) as server:
         daemon = enrolled(server)

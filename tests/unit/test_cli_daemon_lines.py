@@ -21,6 +21,13 @@ LINES = """
 C-913 daemon exec ge-debug-1 nvidia-smi
 C-915 daemon exec --env CUDA_VISIBLE_DEVICES=0 --env BATCH=64 --timeout 60 ge-debug-1 python train.py
 C-917 daemon list
+C-954 daemon list --json
+C-976 daemon list --json
+C-1345 daemon list
+C-1351 daemon list
+C-1133 nymph push ./nymph --json
+C-1349 daemon setup ID --script docker.sh --sudo --refresh-capabilities
+C-914 daemon exec --stdin - ge-debug-1 jq .results
 C-929 daemon kill ID
 C-930 daemon kill --prefix gpu- --yes
 C-931 daemon kill ID --no-terminate
@@ -121,7 +128,26 @@ C-750 run --python
 C-751 run --json
 C-264 nymph push --target
 C-267 nymph list --json
+C-683 daemon install alias
+C-684 daemon install --label
+C-685 daemon install --tag
+C-686 daemon install --runner
+C-687 daemon install --keep-alive-s
+C-691 daemon install --no-wait
+C-764 nymph push file
+C-765 nymph push --target
+C-766 nymph push --name
+C-767 nymph push --admin-token
+C-768 nymph push --json
+C-769 nymph list --json
+C-770 nymph list --admin-token
 """
+VERBS = {
+    "daemon": "install list show setup exec kill cleanup hibernate reset update target-version set-target-version stop"
+    " status ota launch launch-log",
+    "nymph": "push list",
+    "ssh": "discover upload probe status",
+}
 
 
 def rows(text: str) -> list[Any]:
@@ -136,7 +162,7 @@ def test_a_documented_line_is_accepted_as_it_is_written(
     monkeypatch.setenv("LAKESHORE_URL", NOWHERE)
     monkeypatch.setenv("LAKESHORE_ADMIN_TOKEN", "changeme")
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    monkeypatch.setattr(sys, "stdin", io.StringIO())
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO()))
     monkeypatch.chdir(tmp_path)
     for name in FILES:
         (tmp_path / name).write_text("print()\n")
@@ -156,15 +182,32 @@ def test_a_documented_flag_or_argument_is_taken_by_its_verb(line: str) -> None:
         with click.Context(command) as ctx:
             command = command.get_command(ctx, name)
     assert command is not None
-    named = {spelling for one in command.params for spelling in (*one.opts, one.name)}
+    named = {spelling for one in command.params for spelling in (*one.opts, *one.secondary_opts, one.name)}
     assert wanted in named
 
 
+@pytest.mark.parametrize(
+    "group",
+    [
+        pytest.param("daemon", marks=pytest.mark.inventory("C-031")),
+        pytest.param("nymph", marks=pytest.mark.inventory("C-042")),
+        pytest.param("ssh", marks=pytest.mark.inventory("C-037")),
+    ],
+)
+def test_the_documented_verbs_are_there(group: str) -> None:
+    found = program.commands[group] if group in program.commands else program.get_command(click.Context(program), group)
+    assert isinstance(found, click.Group)
+    with click.Context(found) as ctx:
+        assert not [verb for verb in VERBS[group].split() if found.get_command(ctx, verb) is None]
+
+
 @pytest.mark.inventory("N-133", "N-400", "C-1428")
+@pytest.mark.inventory("C-1402")
 def test_an_installed_daemon_stays_unless_told_otherwise_and_wait_is_taken_though_it_is_the_default() -> None:
     params = {one.name: one for one in install.params}
     keep, wait = params["keep_alive_s"], params["wait"]
     assert (keep.default, keep.opts) == (-1, ["--keep-alive-s", "--keep-alive"])
+    assert Config().runtime.keep_alive_s == 300
     assert (wait.default, wait.opts, wait.secondary_opts) == (True, ["--wait"], ["--no-wait"])
     written = render(Config(runtime=RuntimeSection(keep_alive_s=-1)), INSTALLED_KEYS)
     assert "keep_alive_s = -1" in written.splitlines()

@@ -156,6 +156,7 @@ def test_there_is_no_default_image_and_no_section_of_a_runner() -> None:
 
 
 @pytest.mark.inventory("N-381", "C-1455", "N-039")
+@pytest.mark.inventory("C-1413")
 def test_queues_are_lanes() -> None:
     for key in ("queues", "lanes"):
         assert read(f'[daemon]\n{key} = ["a", "train*"]\n').daemon.lanes == ("a", "train*")
@@ -253,6 +254,7 @@ def test_subprocess_is_process() -> None:
 
 
 @pytest.mark.inventory("N-055", "C-809")
+@pytest.mark.inventory("C-463")
 def test_an_unknown_log_format_is_human_with_the_documented_warning() -> None:
     config, warnings = parse('[log]\nformat = "xml"\n', FILE)
     assert config.log.format == "human"

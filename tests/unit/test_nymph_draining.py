@@ -222,6 +222,7 @@ def test_nothing_happens_after_the_end() -> None:
 
 
 @pytest.mark.inventory("N-391", "S-312")
+@pytest.mark.inventory("C-1462")
 def test_a_daemon_whose_row_was_killed_drains_and_leaves() -> None:
     world = World().up(run("a"))
     world.fail(status=410)

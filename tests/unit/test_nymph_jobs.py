@@ -27,6 +27,7 @@ def ack_of(ending: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.inventory("N-184", "N-185", "N-188")
+@pytest.mark.inventory("S-440")
 def test_a_run_is_handed_to_its_runner_as_it_came() -> None:
     more = {
         "function": {"module": "m", "qualname": "f", "version": "v1"},

@@ -29,6 +29,7 @@ def label(name: str) -> str:
 
 
 @pytest.mark.inventory("N-023", "N-013", "C-368")
+@pytest.mark.inventory("C-1352", "C-1353")
 def test_the_file_is_the_named_one_then_the_systems_then_the_users_then_none(tmp_path: Path) -> None:
     assert str(SYSTEM_FILE) == "/etc/dreamlake/udf-daemon.toml"
     flag = write(tmp_path / "flag.toml", label("flag"))
@@ -100,6 +101,7 @@ def test_the_token_is_the_flags_then_the_variables_then_the_files(tmp_path: Path
 
 
 @pytest.mark.inventory("N-016", "N-409")
+@pytest.mark.inventory("C-462")
 def test_the_queue_is_the_flags_then_the_variables_then_the_first_lane(tmp_path: Path) -> None:
     file = str(write(tmp_path / "f.toml", '[daemon]\nlanes = ["a", "b"]\n'))
     assert started(Flags(config=file, queue="train*"), DREAMLAKE_QUEUE="variable").queue == "train*"
@@ -144,6 +146,7 @@ def test_the_variable_of_the_format_is_above_the_files_in_any_case(tmp_path: Pat
 
 
 @pytest.mark.inventory("N-021", "N-383", "N-057")
+@pytest.mark.inventory("C-454", "C-1453")
 def test_the_status_page_is_switched_on_by_the_file_alone_and_the_variable_is_warned_of() -> None:
     found = started(LAKESHORE_INTROSPECT="1")
     assert not found.config.introspect.enabled
@@ -154,6 +157,7 @@ def test_the_status_page_is_switched_on_by_the_file_alone_and_the_variable_is_wa
 
 
 @pytest.mark.inventory("N-022", "N-370")
+@pytest.mark.inventory("C-1479")
 def test_relay_variables_are_read_by_nothing() -> None:
     found = started(LAKESHORE_RELAY_URL="http://relay", LAKESHORE_RELAY_SOCKET="/run/x")
     assert found.config == started().config

@@ -91,6 +91,7 @@ def test_every_job_in_flight_is_listed_with_its_state_and_start() -> None:
 
 
 @pytest.mark.inventory("N-377")
+@pytest.mark.inventory("C-1477")
 def test_the_end_of_a_jobs_output_is_told_once_while_it_does_not_change() -> None:
     world = World().up(run("a"))
     world.started("a")
@@ -243,6 +244,7 @@ def test_the_kinds_are_spelled_as_documented(kind: str) -> None:
 
 
 @pytest.mark.inventory("N-376", "K-5")
+@pytest.mark.inventory("C-1454")
 def test_a_command_that_comes_twice_is_followed_once() -> None:
     world = World().up(run("a"), exec_("e"), command("setup", "s1", script="true"))
     first = len(world.all)

@@ -163,6 +163,7 @@ def test_a_pod_is_looked_at_as_often_as_was_asked(tmp_path: Path, kube: dict[str
 
 
 @pytest.mark.inventory("N-387")
+@pytest.mark.inventory("C-1476")
 def test_a_claim_of_the_clusters_takes_the_place_of_the_nodes_file_system(tmp_path: Path) -> None:
     pod = planned(tmp_path, Kube(), kube={"pvc": "jobs"}).told["manifest"]
     assert [volume.get("hostPath") for volume in pod["spec"]["volumes"]] == [None]

@@ -319,6 +319,7 @@ def test_the_group_of_docker_is_asked_for_unless_that_is_declined_and_a_refusal_
     ("system", "machine", "said"),
     [("SunOS", "x86_64", "unsupported OS: SunOS"), ("Linux", "riscv64", "unsupported arch: riscv64")],
 )
+@pytest.mark.inventory("C-219")
 def test_a_host_of_another_kind_is_refused_by_name_and_nothing_is_made_there(
     tmp_path: Path, system: str, machine: str, said: str
 ) -> None:
@@ -333,6 +334,7 @@ def test_a_host_of_another_kind_is_refused_by_name_and_nothing_is_made_there(
 
 @pytest.mark.inventory("N-399", "N-364")
 @pytest.mark.parametrize("requeue", [True, False])
+@pytest.mark.inventory("C-1449")
 def test_a_job_is_queued_again_before_its_time_is_up_only_where_that_is_wished(tmp_path: Path, requeue: bool) -> None:
     directory = tmp_path / ".local/share/nymph/launches/01J"
     directory.mkdir(parents=True)

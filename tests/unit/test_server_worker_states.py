@@ -69,6 +69,7 @@ def play(tmp_path: Path) -> Callable[..., World]:
 
 
 @pytest.mark.inventory("S-304", "S-666", "S-625")
+@pytest.mark.inventory("C-224")
 def test_who_is_silent_for_a_minute_is_shown_as_stale_and_never_stored_so(play: Callable[..., World]) -> None:
     async def act(world: World) -> None:
         await world.hello()
