@@ -1,4 +1,4 @@
-"""References to secrets in a provider's arguments: the map `{"$secret": "<name>"}`, anywhere in the tree.
+"""References to secrets in what is stored for others to use: the map `{"$secret": "<name>"}`, anywhere in the tree.
 
 Rules: a string that looks like one is a string. A marker is a leaf: what stands beside it is not looked at. At most
 `DEEPEST` levels. What is referenced must exist when it is written down; the value is put in its place when it is used.
@@ -7,7 +7,8 @@ Reference: api/auth-and-secrets, "$secret references"; S-111…S-121.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from ..wire.errors import NameError_
@@ -16,6 +17,26 @@ from .http import HttpError
 
 MARKER: Final = "$secret"
 DEEPEST: Final = 20
+_LARGEST: Final = 64 * 1024
+
+
+def storable(value: Mapping[str, Any], at: str, *, knows: Callable[[str], bool]) -> None:
+    """A map may be written down: its references are known, and it is JSON, and not too much. HttpError 400, 413, 422.
+
+    `at` is its field, empty for a whole body.
+    """
+    trees = {at: value} if at else value
+    for field, tree in trees.items():
+        for name in sorted(names_in(tree, field)):
+            if not knows(name):
+                raise HttpError(422, "unknown secret", field, "`lakeshore secrets list` shows them", secret=name)
+    try:
+        text = json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        what = f"{at}: must be" if at else "must be"
+        raise HttpError(400, f"{what} as JSON has it: {error}", field=at or None) from error
+    if len(text) > _LARGEST:
+        raise HttpError(413, f"{at or 'all of it'}: has at most {_LARGEST // 1024} KiB", field=at or None)
 
 
 def names_in(value: Any, at: str) -> set[str]:

@@ -50,6 +50,8 @@ STATED = {
         GET /v1/namespaces/{ns}/providers; POST /v1/namespaces/{ns}/providers; GET /v1/namespaces/{ns}/providers/{name}
         PATCH /v1/namespaces/{ns}/providers/{name}; DELETE /v1/namespaces/{ns}/providers/{name}
         POST /v1/namespaces/{ns}/providers/{name}/restore; POST /v1/namespaces/{ns}/providers/{name}/resolve
+        POST /v1/namespaces/{ns}/modes; PATCH /v1/namespaces/{ns}/modes/{name}
+        DELETE /v1/namespaces/{ns}/modes/{name}
         GET /v1/namespaces/{ns}/workers/{id}/keys; POST /v1/namespaces/{ns}/workers/{id}/keys/{key_id}/revoke
         POST /v1/namespaces/{ns}/workers/{id}/update
         GET /v1/namespaces/{ns}/nymph-target; PUT /v1/namespaces/{ns}/nymph-target
@@ -59,6 +61,7 @@ STATED = {
         GET /v1/namespaces/{ns}/exec/{id}/log; GET /v1/namespaces/{ns}/exec/{id}/log/stream
     """,
     "producers": """
+        GET /v1/namespaces/{ns}/modes; GET /v1/namespaces/{ns}/modes/{name}
         POST /v1/producer/submit; POST /v1/producer/submit/delayed; POST /v1/producer/await
         GET /v1/producer/invocations/{id}/result/stream
         POST /v1/producer/invocations/{id}/cancel; POST /v1/producer/invocations/{id}/trim

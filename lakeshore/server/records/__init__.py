@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from .enroll_tokens import EnrollTokenRow
 from .file import RecordsError
+from .modes import ModeRow
 from .providers import ProviderRow
 from .releases import ReleaseRow
 from .schedules import ScheduleRow
@@ -13,6 +14,7 @@ from .workers import WorkerRow
 
 __all__ = [
     "EnrollTokenRow",
+    "ModeRow",
     "NamespaceRow",
     "ProviderRow",
     "Records",

@@ -58,3 +58,8 @@ CREATE TABLE provider (
   ns TEXT NOT NULL, name TEXT NOT NULL, launcher TEXT NOT NULL, kwargs TEXT NOT NULL, dispatch TEXT,
   hidden INTEGER NOT NULL, created_at REAL NOT NULL, updated_at REAL NOT NULL, deleted_at REAL, PRIMARY KEY (ns, name)
 ) WITHOUT ROWID;
+-- Modes: named run configs.
+CREATE TABLE mode (
+  ns TEXT NOT NULL, name TEXT NOT NULL, config TEXT NOT NULL, revision INTEGER NOT NULL, created_at REAL NOT NULL,
+  updated_at REAL NOT NULL, PRIMARY KEY (ns, name)
+) WITHOUT ROWID;

@@ -61,6 +61,10 @@ CREATE TABLE provider (
   ns TEXT NOT NULL, name TEXT NOT NULL, launcher TEXT NOT NULL, kwargs TEXT NOT NULL, dispatch TEXT,
   hidden INTEGER NOT NULL, created_at REAL NOT NULL, updated_at REAL NOT NULL, deleted_at REAL, PRIMARY KEY (ns, name)
 ) WITHOUT ROWID;
+CREATE TABLE mode (
+  ns TEXT NOT NULL, name TEXT NOT NULL, config TEXT NOT NULL, revision INTEGER NOT NULL, created_at REAL NOT NULL,
+  updated_at REAL NOT NULL, PRIMARY KEY (ns, name)
+) WITHOUT ROWID;
 
 -- name: namespaces
 SELECT name, org, created_at, target_version FROM namespace ORDER BY name
@@ -250,6 +254,21 @@ DELETE FROM event WHERE ns = :ns AND seq <= (
 
 -- name: drop_events_of
 DELETE FROM event WHERE ns = :ns
+
+-- name: modes
+SELECT ns, name, config, revision, created_at, updated_at FROM mode
+
+-- name: put_mode
+INSERT INTO mode (ns, name, config, revision, created_at, updated_at)
+VALUES (:ns, :name, :config, :revision, :created_at, :updated_at)
+ON CONFLICT (ns, name) DO UPDATE SET config = excluded.config, revision = excluded.revision,
+                                     updated_at = excluded.updated_at
+
+-- name: drop_mode
+DELETE FROM mode WHERE ns = :ns AND name = :name
+
+-- name: drop_modes_of
+DELETE FROM mode WHERE ns = :ns
 
 -- name: note
 INSERT INTO audit (at, actor, ns, action, subject) VALUES (:now, :actor, :ns, :action, :subject)

@@ -29,6 +29,7 @@ from .daemon_keys import DaemonKeys
 from .enroll_tokens import EnrollTokens
 from .events import Events
 from .file import open_file
+from .modes import ModeRows
 from .nonces import Nonces
 from .orders import OrderRows
 from .providers import ProviderRows
@@ -101,6 +102,7 @@ class Records:
         self.releases = ReleaseRows(self._conn, self._change)
         self.secrets = SecretRows(self._conn, self._change)
         self.providers = ProviderRows(self._conn, self._change)
+        self.modes = ModeRows(self._conn, self._change)
         self.orders = OrderRows(self._conn, self._change)
         self.workers = WorkerRows(self._conn, self._change, now=now)
         self.events = Events(path, self._change)
@@ -193,6 +195,7 @@ class Records:
                     (SQL.drop_events_of, {"ns": name}),
                     (SQL.drop_secrets_of, {"ns": name}),
                     (SQL.drop_providers_of, {"ns": name}),
+                    (SQL.drop_modes_of, {"ns": name}),
                     (SQL.drop_namespace, {"name": name}),
                     self.note(actor, name, "namespace.delete", name),
                 )
@@ -205,6 +208,7 @@ class Records:
             self.orders.forget(name)
             self.secrets.forget(name)
             self.providers.forget(name)
+            self.modes.forget(name)
             self.workers.forget(name)
             self.version += 1
             return True

@@ -7,7 +7,6 @@ Reference: cli/examples/providers-and-discover; api/auth-and-secrets, "$secret r
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterable
 from typing import Any, Final
@@ -16,7 +15,7 @@ from ..app import App
 from ..auth import Caller
 from ..http import HttpError, Request, Response
 from ..records import ProviderRow
-from ..references import names_in, replaced
+from ..references import names_in, replaced, storable
 from ..render import answer, iso
 from ..sealing import SealError
 from ..structure import bad_field, read_map
@@ -25,7 +24,6 @@ from .secrets import about, slug
 USUAL_DISPATCH: Final = {"SSH": "direct", "SLURM": "direct", "Kube": "direct", "EC2": "daemon", "GCE": "daemon"}
 """Launcher -> what dispatches there, unless the provider says otherwise."""
 _DISPATCHES: Final = ("direct", "daemon")
-_LARGEST: Final = 64 * 1024
 
 
 async def listing(app: App, request: Request, caller: Caller) -> Response:
@@ -162,15 +160,7 @@ def _kwargs(app: App, ns: str, value: Any) -> dict[str, Any]:
     """What may be written down. HttpError 400; 422 for a secret that is not there."""
     if type(value) is not dict:
         raise HttpError(400, "kwargs: must be a map", field="kwargs")
-    for name in sorted(names_in(value, "kwargs")):
-        if app.records.secrets.get(ns, name) is None:
-            raise HttpError(422, "unknown secret", "kwargs", hint="`lakeshore secrets list` shows them", secret=name)
-    try:
-        text = json.dumps(value, allow_nan=False)
-    except (TypeError, ValueError) as error:
-        raise HttpError(400, f"kwargs: must be as JSON has it: {error}", field="kwargs") from error
-    if len(text) > _LARGEST:
-        raise HttpError(413, f"kwargs have at most {_LARGEST // 1024} KiB", field="kwargs")
+    storable(value, "kwargs", knows=lambda name: app.records.secrets.get(ns, name) is not None)
     return value
 
 

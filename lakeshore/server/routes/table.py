@@ -38,6 +38,7 @@ from . import (
     health,
     invocations,
     logs,
+    modes,
     namespaces,
     payloads,
     producer,
@@ -83,6 +84,7 @@ def _row(
 _NS: Final = "/v1/namespaces/{ns}"
 _WORKER: Final = f"{_NS}/workers/{{id}}"
 _PROVIDER: Final = f"{_NS}/providers/{{name}}"
+_MODE: Final = f"{_NS}/modes/{{name}}"
 _RELEASES: Final = "/v1/admin/nymph-releases"
 _QUEUES: Final = "/v1/producer/queues"
 _CALL: Final = "/v1/producer/invocations/{id}"
@@ -154,6 +156,11 @@ TABLE: Final = (
     _row("DELETE", _PROVIDER, "named", providers.remove),
     _row("POST", f"{_PROVIDER}/restore", "named", providers.restore),
     _row("POST", f"{_PROVIDER}/resolve", "named", providers.resolve),
+    _row("GET", f"{_NS}/modes", "named", modes.listing, PRODUCE),
+    _row("POST", f"{_NS}/modes", "named", modes.add, creates=True),
+    _row("GET", _MODE, "named", modes.show, PRODUCE),
+    _row("PATCH", _MODE, "named", modes.patch),
+    _row("DELETE", _MODE, "named", modes.remove),
     # daemons
     _row("GET", f"{_NS}/workers", "named", workers.listing),
     _row("POST", f"{_NS}/workers/cleanup", "named", workers.cleanup),
