@@ -15,7 +15,7 @@ from harness.stats import latencies_ms, must_be, percentile
 from ours.stages import server_alone
 
 from lakeshore.client.api import ApiClient
-from lakeshore.client.execs import Asked, Execs
+from lakeshore.client.execs import ENDS, Asked, Execs
 from lakeshore.client.workers import Workers
 from lakeshore.sdk.http_dispatch import HttpDispatch
 from lakeshore.sdk.queues import SyncQueue
@@ -62,9 +62,9 @@ class Stage:
     def run(self, execs: Execs | None = None) -> None:
         """One command, from the request to its end."""
         execs = execs or self.execs
-        row = execs.start(self.worker_id, NO_OP)
-        while (found := execs.show(row["exec_id"], wait_s=20.0))["status"] in ("pending", "running"):
-            pass
+        found = execs.run(self.worker_id, NO_OP)
+        while found.get("status") not in ENDS:
+            found = execs.show(found["exec_id"], wait_s=20.0)
         must_be((found["status"], found["exit_code"]), ("done", 0))
 
 

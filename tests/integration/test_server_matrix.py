@@ -71,7 +71,7 @@ STATED = {
     "workers": """
         POST /v1/daemon/hello; POST /v1/daemon/poll; POST /v1/daemon/ack; POST /v1/daemon/result-chunk
         POST /v1/daemon/log-chunk; POST /v1/daemon/event
-        POST /v1/daemon/exec/{id}/result; POST /v1/daemon/exec/{id}/chunk
+        POST /v1/daemon/exec/{id}/result; POST /v1/daemon/exec/{id}/chunk; POST /v1/daemon/exec/results
         POST /v1/namespaces/{ns}/workers/{worker}/exec/{id}/result
     """,
     "every token": """

@@ -9,7 +9,8 @@ from __future__ import annotations
 import logging
 import random
 import time
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import trio
@@ -25,6 +26,10 @@ from ..transport import Transport, TransportError
 Map = Mapping[str, Any]
 log = logging.getLogger("nymph.contact")
 HELLO_S: Final = 30.0
+RESULTS: Final = "/v1/daemon/exec/results"
+_MOST_RESULTS: Final = 64
+_MOST_BYTES: Final = 4 << 20
+_LARGE: Final = ("stdout", "stderr", "result_inline")
 _ABOUT_US: Final = (401, 403)
 """A refusal of a new key that is about clock, nonce or old key: the successor may still be taken later."""
 
@@ -51,6 +56,11 @@ class Contact:
         self._hello_body, self._session, self._identity = hello_body, session, identity
         self._polls: dict[int, trio.CancelScope] = {}
         self._named, self._vouched = named, vouched
+        self._waiting: deque[instructions.SendResult] = deque()
+        """How commands ended that is not on its way."""
+        self._telling = False
+        self._one_by_one = False
+        """The server takes no several at once."""
         self.greeted = trio.Event()
         """Set when a hello was taken."""
         self.worker_id = worker_id
@@ -71,7 +81,14 @@ class Contact:
         self._nursery.start_soon(self._acks, one)
 
     def result(self, one: instructions.SendResult) -> None:
-        self._nursery.start_soon(self._result, one)
+        """Those that come while others are on their way go together."""
+        if one.kind != EXEC or self._one_by_one:
+            self._nursery.start_soon(self._result, one)
+            return
+        self._waiting.append(one)
+        if not self._telling:
+            self._telling = True
+            self._nursery.start_soon(self._results)
 
     def rotate(self, _one: instructions.RotateKey) -> None:
         self._nursery.start_soon(self._rotate)
@@ -151,13 +168,57 @@ class Contact:
         else:
             await self._transport.post("/v1/daemon/event", self._setup_event(id_, result))
 
+    async def _results(self) -> None:
+        try:
+            while self._waiting:
+                some = self._some()
+                if len(some) > 1 and not self._one_by_one:
+                    await self._together(some)
+                else:
+                    for one in some:
+                        await self._result(one)
+        finally:
+            self._telling = False
+
+    def _some(self) -> list[instructions.SendResult]:
+        some: list[instructions.SendResult] = []
+        room = _MOST_BYTES
+        while self._waiting and len(some) < _MOST_RESULTS:
+            room -= sum(len(self._waiting[0].body.get(name) or b"") for name in _LARGE)
+            if some and room < 0:
+                break
+            some.append(self._waiting.popleft())
+        return some
+
+    async def _together(self, some: Sequence[instructions.SendResult]) -> None:
+        try:
+            answer = await self._transport.post(RESULTS, {"results": [{"exec_id": o.id, **o.body} for o in some]})
+        except TransportError as error:
+            if error.status in answers.UNWANTED:  # of a server that does not know it: each has an answer of its own
+                self._one_by_one = error.status in (404, 405)
+                for one in some:
+                    await self._result(one)
+                return
+            for one in some:
+                self._not_taken(one, error.reason, error.status)
+            return
+        told = {a.get("exec_id"): a for a in answer.get("results") or () if isinstance(a, Mapping)}
+        for one in some:
+            said = told.get(one.id)
+            refused = {"error": "it was not answered"} if said is None else said.get("refused")
+            if refused is None:
+                self._tell(events.ResultAnswered(kind=one.kind, id=one.id))
+            else:
+                self._not_taken(one, str(refused.get("error")), refused.get("status"))
+
+    def _not_taken(self, one: instructions.SendResult, reason: str, status: int | None) -> None:
+        self._tell(events.ResultFailed(kind=one.kind, id=one.id, rand=_chance(), reason=reason, status=status))
+
     async def _result(self, one: instructions.SendResult) -> None:
         try:
             await self._tell_result(one.kind, one.id, one.body)
         except TransportError as error:
-            self._tell(
-                events.ResultFailed(kind=one.kind, id=one.id, rand=_chance(), reason=error.reason, status=error.status)
-            )
+            self._not_taken(one, error.reason, error.status)
         else:
             self._tell(events.ResultAnswered(kind=one.kind, id=one.id))
 

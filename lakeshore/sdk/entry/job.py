@@ -46,12 +46,12 @@ FAILED = 1
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the invocation of the working directory; the exit code: 0, 1 failed, 2 usage."""
     words = sys.argv[1:] if argv is None else argv
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="lakeshore entry: %(message)s")
     if len(words) == 2 and words[0] == WARM:
         from .warm import await_job  # at its wall: a cold start does without
 
-        argv = await_job(words[1])
-    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="lakeshore entry: %(message)s")
-    given = _arguments(argv)
+        words = await_job(words[1])
+    given = _arguments(words)
     directory = Path.cwd()
     bearer = token()
     hide_secrets()
@@ -80,16 +80,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     return _end(directory, ending)
 
 
-def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+def _arguments(argv: Sequence[str]) -> argparse.Namespace:
+    root = os.environ.get("LAKESHORE_ROOT") or None
+    policy = os.environ.get("LAKESHORE_RUNTIME_POLICY") or "minor"
+    if not argv and policy in POLICIES:  # as nearly always: a parser costs a quarter of a short job
+        return argparse.Namespace(root=root, allow_pickled=False, runtime_policy=policy)
     parser = argparse.ArgumentParser(
         prog="python -m dreamlake.lakeshore.daemon.entry",
         description=f"Run the invocation whose {ARGS} is in the working directory.",
         allow_abbrev=False,
     )
-    add, environ = parser.add_argument, os.environ
-    add("--root", default=environ.get("LAKESHORE_ROOT") or None, help="root of dls.run keys (LAKESHORE_ROOT; cwd)")
+    add = parser.add_argument
+    add("--root", default=root, help="root of dls.run keys (LAKESHORE_ROOT; cwd)")
     add("--allow-pickled", action="store_true", help="run a function that was sent by value")
-    policy = environ.get("LAKESHORE_RUNTIME_POLICY") or "minor"
     add("--runtime-policy", default=policy, help="strict | minor | off (LAKESHORE_RUNTIME_POLICY)")
     given = parser.parse_args(argv)
     if given.runtime_policy not in POLICIES:

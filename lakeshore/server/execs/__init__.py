@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from .book import Execs
+from .book import Execs, Seat
 from .output import Output
 from .store import Store
 
-__all__ = ["Execs", "Output", "Store"]
+__all__ = ["Execs", "Output", "Seat", "Store"]

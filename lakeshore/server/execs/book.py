@@ -1,7 +1,8 @@
 """Commands from their submit to their end (K-34): handed to their worker at most once, ended once.
 
 What has not ended is also kept in memory, each worker's in the order in which it came. A pending one is handed out in
-an answer to a poll, and that is noted on disk before the answer leaves. It is sent again, with the same id, only to the
+an answer to a poll, and that is noted on disk before the answer leaves; while a poll is parked with free slots, what is
+submitted is that session's from its first commit on. It is sent again, with the same id, only to the
 session that it was handed to, until that has read an answer with it; a daemon takes an id once. A newer session never
 gets it: what an older one took and did not report has failed.
 """
@@ -10,7 +11,9 @@ from __future__ import annotations
 
 import functools
 import secrets
+import sqlite3
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
@@ -31,8 +34,20 @@ MOST_OPEN: Final = 10_000
 ANSWER_BYTES: Final = 16 * 1024 * 1024
 """Bodies in one answer to a poll, about; one goes always."""
 
+SMALL: Final = 64 * 1024
+"""A body up to this is kept in memory until it is sent."""
+
 Of = tuple[str, str]
 """Namespace, worker."""
+
+
+class Seat:
+    """A poll that waits, or is about to: so many commands it can still bring."""
+
+    __slots__ = ("session", "slots")
+
+    def __init__(self, session: str, slots: int) -> None:
+        self.session, self.slots = session, slots
 
 
 class Execs:
@@ -54,6 +69,10 @@ class Execs:
         self._running: dict[Of, dict[str, Open]] = {}
         self._unread: dict[Of, dict[str, Open]] = {}
         """Running ones that their session may not have heard of, or not of their cancel."""
+        self._seats: dict[Of, Seat] = {}
+        """Of the polls that wait now, each worker's newest."""
+        self._turns: Counter[Of] = Counter()
+        """How often a worker has had another session, or none any more."""
         self._sessions: dict[Of, str] = {}
         """The newest session that polled, of each worker that has something open."""
         for job in kept.unended():
@@ -78,18 +97,46 @@ class Execs:
                 retry_after_s=1.0,
             )
         id_, now = secrets.token_hex(16), self._clock()
+        size = len(new.command) + sum(map(len, new.env.values())) + len(new.stdin) + len(new.payload_inline or b"")
+        session, turn = self._seat(of, size), self._turns[of]
+        job = Open(seq=0, id=id_, ns=new.ns, worker=new.worker, state="pending", created_at=now, size=size)
+        if session is not None:
+            job.state, job.session, job.body = "running", session, store.body_of(id_, new)
 
         def added(seq: int) -> None:
-            size = len(new.command) + sum(map(len, new.env.values())) + len(new.stdin) + len(new.payload_inline or b"")
-            self._keep(Open(seq=seq, id=id_, ns=new.ns, worker=new.worker, state="pending", created_at=now, size=size))
+            job.seq = seq
+            if session is not None:
+                self._sessions[of] = max(session, self._sessions.get(of, ""))
+            self._keep(job)
             self.rouse(*of)
 
-        await self._writer.write(functools.partial(store.add, new=new, id_=id_, now=now), added)
+        await self._writer.write(functools.partial(store.add, new=new, id_=id_, now=now, session=session), added)
+        if turn != self._turns[of] and job.is_unsent:
+            await self._take_back((job,))
+            self.rouse(*of)
         return id_
+
+    def _seat(self, of: Of, size: int) -> str | None:
+        """The session whose poll brings one more; None: it waits like others."""
+        seat = self._seats.get(of)
+        if seat is None or seat.slots < 1 or of in self._pending or size > SMALL:
+            return None
+        seat.slots -= 1
+        return seat.session
+
+    def sit(self, ns: str, worker: str, seat: Seat) -> None:
+        """A poll is about to wait: until `leave`, what is submitted may go with it."""
+        if seat.slots > 0:
+            self._seats[ns, worker] = seat
+
+    def leave(self, ns: str, worker: str, seat: Seat) -> None:
+        """It waits no more."""
+        if self._seats.get((ns, worker)) is seat:
+            del self._seats[ns, worker]
 
     async def cancel(self, job: Open) -> None:
         """End a pending one, have the daemon of a running one stop it."""
-        if job.state == "pending":
+        if job.state == "pending" or job.is_unsent:
             await self._fail((job,), CANCELLED)
         elif job.cancelled_at is None:
             now = self._clock()
@@ -122,6 +169,11 @@ class Execs:
     def pending_of(self, ns: str, worker: str) -> int:
         """How many wait for a worker."""
         return len(self._pending.get((ns, worker), ()))
+
+    def unsent_of(self, ns: str, worker: str) -> int:
+        """How many are to go with the next answer to a worker's poll, or a later one."""
+        unread = self._unread.get((ns, worker), {})
+        return self.pending_of(ns, worker) + sum(job.is_unsent for job in unread.values())
 
     def open_in(self, ns: str) -> int:
         """How many of a namespace have not ended."""
@@ -161,9 +213,21 @@ class Execs:
             left -= job.size
             fresh.append(job)
         if again or fresh:
-            bodies = await self._hand_out(again, fresh, session, n)
+            bodies = await self._bodies(again, fresh, session, n)
             given += [Order(id=body["exec_id"], kind="exec", body=self.body(body)) for body in bodies]
         return given
+
+    async def _bodies(self, again: list[Open], fresh: list[Open], session: str, n: int) -> list[dict[str, Any]]:
+        known: list[dict[str, Any]] = []
+        unknown: list[Open] = []
+        for job in again:
+            if job.body is None:
+                unknown.append(job)
+            else:
+                known.append(job.body)
+                job.body = None
+                job.delivery.send(n)
+        return known + (await self._hand_out(unknown, fresh, session, n) if unknown or fresh else [])
 
     async def _hand_out(self, again: list[Open], fresh: list[Open], session: str, n: int) -> list[dict[str, Any]]:
         for job in fresh:  # at once: no other poll takes it while this one commits
@@ -195,12 +259,17 @@ class Execs:
 
     async def superseded(self, ns: str, worker: str, session: str) -> None:
         """A session begins: what an older one took and did not report has failed."""
-        running = self._running.get((ns, worker), {})
-        await self._fail([job for job in running.values() if job.session != session], RESTARTED)
+        self._turns[ns, worker] += 1
+        old = [job for job in self._running.get((ns, worker), {}).values() if job.session != session]
+        await self._take_back([job for job in old if job.is_unsent])
+        await self._fail([job for job in old if job.state == "running"], RESTARTED)
 
     async def abandoned(self, ns: str, worker: str, why: str) -> None:
         """The worker is gone: what it runs has failed, and if it was killed, what waits for it, too."""
         of = (ns, worker)
+        self._turns[of] += 1
+        if why != KILLED:
+            await self._take_back([job for job in self._running.get(of, {}).values() if job.is_unsent])
         waiting = self._pending.get(of, {}) if why == KILLED else {}
         await self._fail([*self._running.get(of, {}).values(), *waiting.values()], why)
 
@@ -208,14 +277,23 @@ class Execs:
 
     async def finish(self, job: Open, result: Result) -> bool:
         """How it ended. False when it has ended otherwise meanwhile."""
+        (done,) = await self.finish_many(((job, result),))
+        return done
 
-        def ended(done: bool) -> None:
-            if done:
-                self._drop(job)
-                self.waiters.ring(job.id)
-                self.output.ring(job.seq)
+    async def finish_many(self, ends: Sequence[tuple[Open, Result]]) -> list[bool]:
+        """How each ended, in one commit. False for one that has ended otherwise meanwhile."""
+        now = self._clock()
 
-        verb = functools.partial(store.finish, seq=job.seq, result=result, now=self._clock())
+        def verb(conn: sqlite3.Connection) -> list[bool]:
+            return [store.finish(conn, job.seq, result, now) for job, result in ends]
+
+        def ended(done: list[bool]) -> None:
+            for (job, _result), was_open in zip(ends, done, strict=True):
+                if was_open:
+                    self._drop(job)
+                    self.waiters.ring(job.id)
+                    self.output.ring(job.seq)
+
         return await self._writer.write(verb, ended)
 
     async def fail_all(self, ns: str, why: str) -> None:
@@ -238,10 +316,17 @@ class Execs:
         """Give free pages of the file back to the disk."""
         await self._writer.write(lambda conn: conn.execute(f"PRAGMA incremental_vacuum({pages})").fetchall())
 
+    async def _take_back(self, jobs: Sequence[Open]) -> None:
+        """These were not sent to whom they were handed out: they wait again."""
+        if jobs:
+            for job in reversed(jobs):
+                self._put_back(job)
+            await self._writer.write(functools.partial(store.put_back, seqs=[job.seq for job in jobs]))
+
     async def _fail(self, jobs: Iterable[Open], why: str) -> None:
-        async with trio.open_nursery() as nursery:  # one commit for all of them
-            for job in list(jobs):
-                nursery.start_soon(self.finish, job, Result(exit_code=FAILED, error=why))
+        ends = [(job, Result(exit_code=FAILED, error=why)) for job in jobs]
+        if ends:
+            await self.finish_many(ends)
 
     # -- what is in memory
 
@@ -273,7 +358,7 @@ class Execs:
         if job.id not in self._open:
             return
         self._drop(job)
-        job.state, job.session, job.delivery = "pending", None, Delivery()
+        job.state, job.session, job.delivery, job.body = "pending", None, Delivery(), None
         self._open[job.id] = job
         self._pending[job.of] = {job.id: job, **self._pending.get(job.of, {})}
 

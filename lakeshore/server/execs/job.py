@@ -96,11 +96,18 @@ class Open:
     delivery: Delivery = field(default_factory=Delivery)
     cancelled_at: float | None = None
     cancel: Delivery = field(default_factory=Delivery)
+    body: dict[str, Any] | None = field(default=None, repr=False)
+    """What its daemon is told, of one that was handed out as it came; until it is on its way."""
+
+    @property
+    def is_unsent(self) -> bool:
+        """Whether no answer to a poll has had it, as far as this process knows."""
+        return self.state == "running" and self.body is not None
 
     @property
     def wants_cancel(self) -> bool:
-        """Whether its session is to be told to stop it."""
-        return self.cancelled_at is not None and not self.cancel.read
+        """Whether its session is to be told to stop it: once it has heard of it, for what is unknown is not stopped."""
+        return self.cancelled_at is not None and self.delivery.read and not self.cancel.read
 
     @property
     def is_unread(self) -> bool:

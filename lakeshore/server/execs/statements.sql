@@ -15,14 +15,18 @@ CREATE INDEX exec_ended ON exec (finished_at, seq) WHERE finished_at IS NOT NULL
 
 -- name: add
 INSERT INTO exec (id, ns, worker, queue, command, env, stdin_b64, workdir, timeout_s, log, payload_inline, payload_ref,
-                  state, created_at)
+                  state, session, created_at, started_at)
 VALUES (:id, :ns, :worker, :queue, :command, :env, :stdin_b64, :workdir, :timeout_s, :log, :payload_inline,
-        :payload_ref, 'pending', :now)
+        :payload_ref, iif(:session IS NULL, 'pending', 'running'), :session, :now, iif(:session IS NULL, NULL, :now))
 RETURNING seq
 
 -- name: hand_out
 UPDATE exec SET state = 'running', session = :session, n = :n, started_at = :now
 WHERE seq = :seq AND state = 'pending'
+
+-- name: put_back
+UPDATE exec SET state = 'pending', session = NULL, n = NULL, started_at = NULL
+WHERE seq = :seq AND state = 'running'
 
 -- name: body
 SELECT id, command, env, stdin_b64, workdir, timeout_s, log, payload_inline, payload_ref FROM exec WHERE seq = :seq

@@ -84,8 +84,8 @@ class Store:
 # --- verbs: what a batch runs
 
 
-def add(conn: sqlite3.Connection, new: NewExec, id_: str, now: float) -> int:
-    """Insert one; its number."""
+def add(conn: sqlite3.Connection, new: NewExec, id_: str, now: float, session: str | None = None) -> int:
+    """Insert one, handed out already to `session`; its number."""
     values = {
         "id": id_,
         "ns": new.ns,
@@ -99,6 +99,7 @@ def add(conn: sqlite3.Connection, new: NewExec, id_: str, now: float) -> int:
         "log": new.log,
         "payload_inline": new.payload_inline,
         "payload_ref": _packed(new.payload_ref),
+        "session": session,
         "now": now,
     }
     ((seq,),) = conn.execute(SQL.add, values).fetchall()
@@ -117,28 +118,45 @@ def hand_out(
 
 
 def bodies_of(conn: sqlite3.Connection, seqs: Sequence[int]) -> list[dict[str, Any]]:
-    """What the daemon is told to run; `payload_ref` as its columns, for whoever signs it."""
+    """`body_of` each of these."""
     bodies = []
     for seq in seqs:
         for id_, command, env, stdin_b64, workdir, timeout_s, log, inline, ref in conn.execute(SQL.body, {"seq": seq}):
-            body: dict[str, Any] = {
-                "exec_id": id_,
-                "command": command,
-                "env": msgpack.unpackb(env) if env else {},
-                "stdin": base64.b64decode(stdin_b64) if stdin_b64 else b"",
-            }
-            if workdir is not None:
-                body["workdir"] = workdir
-            if timeout_s is not None:
-                body["timeout_s"] = timeout_s
-            if log:
-                body["log"] = True
-            if inline is not None:
-                body["payload_inline"] = inline
-            if ref is not None:
-                body["payload_ref"] = BlobRef(**msgpack.unpackb(ref))
-            bodies.append(body)
+            new = NewExec(
+                ns="",
+                worker="",
+                command=command,
+                env=msgpack.unpackb(env) if env else {},
+                stdin=base64.b64decode(stdin_b64) if stdin_b64 else b"",
+                workdir=workdir,
+                timeout_s=timeout_s,
+                log=bool(log),
+                payload_inline=inline,
+                payload_ref=None if ref is None else BlobRef(**msgpack.unpackb(ref)),
+            )
+            bodies.append(body_of(id_, new))
     return bodies
+
+
+def body_of(id_: str, new: NewExec) -> dict[str, Any]:
+    """What the daemon is told to run; `payload_ref` as its columns, for whoever signs it."""
+    body: dict[str, Any] = {"exec_id": id_, "command": new.command, "env": new.env, "stdin": new.stdin}
+    if new.workdir is not None:
+        body["workdir"] = new.workdir
+    if new.timeout_s is not None:
+        body["timeout_s"] = new.timeout_s
+    if new.log:
+        body["log"] = True
+    if new.payload_inline is not None:
+        body["payload_inline"] = new.payload_inline
+    if new.payload_ref is not None:
+        body["payload_ref"] = new.payload_ref
+    return body
+
+
+def put_back(conn: sqlite3.Connection, seqs: Sequence[int]) -> None:
+    """These were not handed out after all."""
+    conn.executemany(SQL.put_back, [{"seq": seq} for seq in seqs])
 
 
 def cancel(conn: sqlite3.Connection, seq: int, now: float) -> bool:

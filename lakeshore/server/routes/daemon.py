@@ -28,6 +28,7 @@ from ...wire.messages import (
 from ...wire.names import check_invocation_id, check_subscription
 from ..app import App
 from ..auth import Caller
+from ..execs import Seat
 from ..http import HttpError, Request, Response
 from ..identity import worker_id_of
 from ..orders import Order
@@ -164,7 +165,14 @@ async def poll(app: App, request: Request, caller: Caller) -> Response:
         loss=_loss(asked.ended),
     )
     news = _news(app, caller.ns, asked)
-    done = await app.dispatcher.poll(wanted, timeout_s=0.0 if acks.refused else timeout_s, parker=request, news=news)
+    seat = Seat(asked.session, _slots(asked))
+    app.execs.sit(caller.ns, asked.worker_id, seat)
+    try:
+        done = await app.dispatcher.poll(
+            wanted, timeout_s=0.0 if acks.refused else timeout_s, parker=request, news=news
+        )
+    finally:
+        app.execs.leave(caller.ns, asked.worker_id, seat)
     orders = [] if done.fenced else await _orders(app, caller.ns, asked, len(done.runs))
     return await _poll_answer(app, request, caller, asked.worker_id, done, acks, orders)
 
@@ -238,7 +246,7 @@ def _slots(asked: PollRequest) -> int:
 
 def _run_slots(app: App, ns: str, asked: PollRequest) -> int:
     """How many runs it may bring: commands of people go first, as they do in an answer (S-426)."""
-    return max(_slots(asked) - app.execs.pending_of(ns, asked.worker_id), 0)
+    return max(_slots(asked) - app.execs.unsent_of(ns, asked.worker_id), 0)
 
 
 def _news(app: App, ns: str, asked: PollRequest) -> Callable[[], bool]:

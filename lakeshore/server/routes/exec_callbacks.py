@@ -23,6 +23,7 @@ from ..execs.asked import PayloadNamed
 from ..execs.job import ExecRow, Open, Result, state_of
 from ..execs.output import CAPTURED_BYTES
 from ..http import HttpError, Request, Response
+from ..refusals import as_result
 from ..render import answer
 from ..structure import bad_field, read_map, structure
 from .daemon import check_binding
@@ -31,6 +32,7 @@ from .queries import number
 CHUNK_BYTES: Final = 4 * 1024 * 1024
 _LAST_OFFSET: Final = 2**51
 _LONGEST_ERROR: Final = 2000
+_MOST_RESULTS: Final = 256
 _MOST_CODE: Final = 2**31 - 1
 
 
@@ -58,21 +60,62 @@ async def result_of(app: App, request: Request, caller: Caller) -> Response:
     return await _result(app, request, caller, request.params["worker"])
 
 
-async def _result(app: App, request: Request, caller: Caller, worker: str | None) -> Response:
-    id_, job, row = _find(app, request, caller, worker)
+async def results(app: App, request: Request, caller: Caller) -> Response:
+    """POST /v1/daemon/exec/results {results: [{exec_id, …as for one…}]}: several in one commit, an addition.
+
+    {results: [{exec_id, ok, status, …}]} in the same order; one that is refused has `refused: {status, error, …}`
+    (status of HTTP) instead, and touches no other.
+    """
     body, encoding = await read_map(request)
+    items = body.get("results")
+    if type(items) is not list or len(items) > _MOST_RESULTS:
+        raise bad_field("results", f"must be an array of at most {_MOST_RESULTS}")
+    told: list[dict[str, Any]] = []
+    ends: list[tuple[Open, Result]] = []
+    open_at: list[int] = []
+    for item in items:
+        id_ = item.pop("exec_id", None) if type(item) is dict else None
+        try:
+            if type(id_) is not str:
+                raise bad_field("exec_id", "must be a string")
+            job, row = _found(app, caller, id_, None)
+            ended = await _checked(app, caller, _read(item, encoding))
+        except HttpError as error:
+            told.append({"exec_id": id_, "refused": as_result(error)})
+            continue
+        if job is not None:
+            open_at.append(len(told))
+            ends.append((job, ended))
+        told.append({"exec_id": id_, **_answered(app, caller, id_, ended, row, done=False)} if job is None else {})
+    done = await app.execs.finish_many(ends) if ends else []
+    for at, (job, ended), was_open in zip(open_at, ends, done, strict=True):
+        told[at] = {"exec_id": job.id, **_answered(app, caller, job.id, ended, None, done=was_open)}
+    return answer(request, {"results": told})
+
+
+async def _result(app: App, request: Request, caller: Caller, worker: str | None) -> Response:
+    id_ = request.params["id"]
+    job, row = _found(app, caller, id_, worker)
+    body, encoding = await read_map(request)
+    ended = await _checked(app, caller, _read(body, encoding))
+    done = job is not None and await app.execs.finish(job, ended)
+    return answer(request, _answered(app, caller, id_, ended, row, done=done))
+
+
+def _answered(app: App, caller: Caller, id_: str, ended: Result, row: ExecRow | None, *, done: bool) -> dict[str, Any]:
+    if done:
+        return {"ok": True, "status": state_of(ended.exit_code)}
+    row = row or app.execs.show(caller.ns, id_)
+    assert row is not None, "what has just ended is kept for days"
+    return {"ok": True, "status": row.state, "ignored": True, "duplicate": row.exit_code == ended.exit_code}
+
+
+def _read(body: dict[str, Any], encoding: str) -> _Ended:
     for name in ("stdout", "stderr", "result_inline"):
         if type(body.get(name)) is list:  # how a peer that knows no byte strings writes them
             octets = _octets(body[name], name)
             body[name] = octets if encoding == MSGPACK else base64.b64encode(octets).decode()
-    told = structure(body, _Ended, encoding)
-    ended = await _checked(app, caller, told)
-    if job is not None and await app.execs.finish(job, ended):
-        return answer(request, {"ok": True, "status": state_of(ended.exit_code)})
-    row = row or app.execs.show(caller.ns, id_)
-    assert row is not None, "what has just ended is kept for days"
-    is_same = row.exit_code == ended.exit_code
-    return answer(request, {"ok": True, "status": row.state, "ignored": True, "duplicate": is_same})
+    return structure(body, _Ended, encoding)
 
 
 async def _checked(app: App, caller: Caller, told: _Ended) -> Result:
@@ -103,7 +146,8 @@ async def chunk(app: App, request: Request, caller: Caller) -> Response:
     Without `offset` they follow on what came. What is stored of them already is skipped; an offset beyond the end says
     that bytes between were given up. {ok, offset}: where the stream ends now. 409 once the command has ended.
     """
-    id_, job, _row = _find(app, request, caller, None)
+    id_ = request.params["id"]
+    job, _row = _found(app, caller, id_, None)
     stream = request.query.get("stream", "stdout")
     if stream not in STREAMS:
         raise bad_field("stream", f"must be {' or '.join(STREAMS)}")
@@ -121,16 +165,15 @@ async def chunk(app: App, request: Request, caller: Caller) -> Response:
     return answer(request, {"ok": True, "offset": end})
 
 
-def _find(app: App, request: Request, caller: Caller, worker: str | None) -> tuple[str, Open | None, ExecRow | None]:
-    """Its id, and it, while it is open; else its row."""
-    id_ = request.params["id"]
+def _found(app: App, caller: Caller, id_: str, worker: str | None) -> tuple[Open | None, ExecRow | None]:
+    """It, while it is open; else its row. HttpError 404, 403."""
     job = app.execs.get(caller.ns, id_)
     row = None if job is not None else app.execs.show(caller.ns, id_)
     owner = job.worker if job is not None else None if row is None else row.worker
     if owner is None or worker not in (None, owner):
         raise HttpError(404, f"no exec {id_!r:.80} in namespace {caller.ns!r}", field="exec_id")
     check_binding(caller, owner)
-    return id_, job, row
+    return job, row
 
 
 def _octets(values: list[Any], name: str) -> bytes:

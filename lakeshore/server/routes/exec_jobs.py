@@ -37,6 +37,7 @@ async def submit(app: App, request: Request, caller: Caller) -> Response:
     """POST /v1/namespaces/:ns/exec {command, env?, stdin?, workdir?, timeout_s?, log?, queue? | worker_id?, payload…?}
 
     202 {exec_id, worker_id}. A member of the queue (default: `default`) that is alive is picked, the least busy one.
+    With `?wait_s=` (25 s at most) it is 200 and how it ended, where it ends within that time.
     """
     return await _submit(app, request, caller, None)
 
@@ -47,6 +48,7 @@ async def submit_to(app: App, request: Request, caller: Caller) -> Response:
 
 
 async def _submit(app: App, request: Request, caller: Caller, worker: str | None) -> Response:
+    wait_s = seconds(request.query, "wait_s", _LONGEST_WAIT_S)
     body, encoding = await read_map(request)
     asked = read(body, encoding)
     if worker is not None and asked.worker_id not in (None, worker):
@@ -75,7 +77,13 @@ async def _submit(app: App, request: Request, caller: Caller, worker: str | None
         payload_inline=asked.payload_inline,
         payload_ref=ref,
     )
-    return answer(request, {"exec_id": await app.execs.submit(new), "worker_id": chosen}, status=202)
+    id_ = await app.execs.submit(new)
+    if wait_s > 0:
+        await _wait(app, request, caller, id_, wait_s)
+        row = app.execs.show(caller.ns, id_)
+        if row is not None and row.ended:
+            return answer(request, envelope(app, row))
+    return answer(request, {"exec_id": id_, "worker_id": chosen}, status=202)
 
 
 async def cancel(app: App, request: Request, caller: Caller) -> Response:
@@ -117,14 +125,21 @@ async def show(app: App, request: Request, caller: Caller) -> Response:
     """GET /v1/namespaces/:ns/exec/:id?wait_s=: how it is; with `wait_s`, up to so long (25 s) until it has ended."""
     wait_s = seconds(request.query, "wait_s", _LONGEST_WAIT_S)
     id_ = request.params["id"]
-    if wait_s > 0 and app.execs.get(caller.ns, id_) is not None:
-        app.execs.waiters.on(id_, request.wake)
-        try:
-            await request.park(wait_s)
-        finally:
-            app.execs.waiters.off(id_, request.wake)
-        app.gate.caller(request, caller.ns)  # a token may have been revoked while it waited
+    if wait_s > 0:
+        await _wait(app, request, caller, id_, wait_s)
     return answer(request, envelope(app, _row(app, caller.ns, request)))
+
+
+async def _wait(app: App, request: Request, caller: Caller, id_: str, wait_s: float) -> None:
+    """Until it has ended, or so long."""
+    if app.execs.get(caller.ns, id_) is None:
+        return
+    app.execs.waiters.on(id_, request.wake)
+    try:
+        await request.park(wait_s)
+    finally:
+        app.execs.waiters.off(id_, request.wake)
+    app.gate.caller(request, caller.ns)  # a token may have been revoked while it waited
 
 
 def envelope(app: App, row: ExecRow) -> dict[str, Any]:

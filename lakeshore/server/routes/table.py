@@ -112,6 +112,7 @@ TABLE: Final = (
     _row("POST", "/v1/daemon/log-chunk", "plain", logs.log_chunk, WORK),
     _row("POST", "/v1/daemon/event", "plain", events.tell, WORK),
     _row("POST", "/v1/daemon/keys", "plain", daemon_keys.rotate, WORK),
+    _row("POST", "/v1/daemon/exec/results", "plain", exec_callbacks.results, WORK),
     _row("POST", "/v1/daemon/exec/{id}/result", "plain", exec_callbacks.result, WORK),
     _row("POST", "/v1/daemon/exec/{id}/chunk", "plain", exec_callbacks.chunk, WORK),
     _row("POST", f"{_NS}/workers/{{worker}}/exec/{{id}}/result", "named", exec_callbacks.result_of, WORK),
