@@ -105,6 +105,9 @@ def nothing_is_left(user: RemoteUser) -> bool:
 
 @pytest.mark.inventory("C-857", "C-919", "N-343")
 @pytest.mark.inventory("N-344", "N-345", "N-335")
+@pytest.mark.inventory("C-215", "C-216", "C-465")
+@pytest.mark.inventory("N-336", "N-337", "N-324")
+@pytest.mark.inventory("C-377", "C-1405", "C-1398")
 def test_the_documented_command_prints_the_four_steps_and_its_daemon_is_listed(ground: Ground, box: RemoteUser) -> None:
     done = ground.install("my-box", "--tag", "gpu", "--runner", "process")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -150,8 +153,13 @@ def test_the_documented_command_prints_the_four_steps_and_its_daemon_is_listed(g
 @pytest.mark.inventory("N-349", "N-354", "N-348")
 @pytest.mark.inventory("N-356", "N-357", "N-358")
 @pytest.mark.inventory("N-359", "N-365", "N-342")
+@pytest.mark.inventory("N-325", "N-326", "N-327")
+@pytest.mark.inventory("N-328", "N-332", "N-355")
+@pytest.mark.inventory("N-353", "N-366", "N-371")
+@pytest.mark.inventory("C-217", "C-1384", "C-1450")
 def test_installs_at_once_and_again_have_everything_of_their_own(ground: Ground, box: RemoteUser) -> None:
     flags = ("--label", "rig's", "--tag", "gpu:h100", "--tag", 'a "quoted" $(tag)', "--queue", "train", "--no-wait")
+    flags += ("--runner", "docker", "--runner", "process")
     with ThreadPoolExecutor(2) as pool:
         several = list(pool.map(lambda _: ground.install("my-box", "--json", *flags), range(2)))
     assert [done.returncode for done in several] == [0, 0], [done.stderr for done in several]
@@ -167,13 +175,14 @@ def test_installs_at_once_and_again_have_everything_of_their_own(ground: Ground,
         assert (modes["token"], modes["udf-daemon.toml"], modes["nymph"]) == (0o600, 0o600, 0o700)
         assert place.owner() == box.name
         assert (place / "nymph").read_bytes() == ground.pyz.read_bytes()
+        assert not Path(f"/tmp/nymph-{one['launchId']}").exists(), "it was moved"
         config, warnings = parse((place / "udf-daemon.toml").read_text(), "it")
         assert warnings == ()
         assert (config.server.url, config.server.token_file) == (ground.server.url, "token")
         assert (config.server.namespace, config.daemon.label) == ("default", f"rig's-{one['launchId']}")
         assert config.daemon.tags == ("gpu:h100", 'a "quoted" $(tag)')
         assert config.daemon.lanes == ("train",)
-        assert (config.runtime.runners, config.runtime.default_runner) == (("process",), "process")
+        assert (config.runtime.runners, config.runtime.default_runner) == (("docker", "process"), "docker")
         assert config.runtime.keep_alive_s == -1
         assert config.runtime.workdir == f"{place}/work"
         pid = int((place / "pid").read_text())
@@ -193,6 +202,7 @@ def test_installs_at_once_and_again_have_everything_of_their_own(ground: Ground,
     assert "2 launches are called rig's" in ambiguous.stderr
     killed, other = sorted(ids)
     os.kill(int((box.home / f".local/share/nymph/launches/{killed}/pid").read_text()), signal.SIGKILL)
+    assert {path.name for path in box.launches} == ids
     taken = ground.uninstall(killed, "--grace-s", "5")
     assert taken.returncode == 0, taken.stderr
     assert [path.name for path in box.launches] == [other]
@@ -298,6 +308,7 @@ def test_without_rsync_there_or_where_a_login_is_chatty_the_file_goes_through_ss
 
 
 @pytest.mark.inventory("N-338", "C-689")
+@pytest.mark.inventory("N-330", "C-214", "C-212")
 def test_a_binary_that_is_not_ours_and_flags_that_exclude_each_other_fail_before_a_token_is_minted(
     ground: Ground, box: RemoteUser
 ) -> None:
@@ -316,6 +327,7 @@ def test_a_binary_that_is_not_ours_and_flags_that_exclude_each_other_fail_before
 
 
 @pytest.mark.inventory("N-329", "C-688", "N-341")
+@pytest.mark.inventory("N-352", "N-390", "C-213")
 def test_one_that_the_host_downloads_and_that_is_not_seen_in_time_stays_a_damaged_one_is_refused(
     ground: Ground, box: RemoteUser, public_place: Path
 ) -> None:
@@ -377,6 +389,7 @@ def test_a_daemon_that_ends_at_once_shows_why(ground: Ground) -> None:
 
 
 @pytest.mark.inventory("C-858", "N-331", "C-690")
+@pytest.mark.inventory("C-211")
 def test_without_the_admin_token_it_exits_2_before_anything_happens(ground: Ground, box: RemoteUser) -> None:
     before = ground.tokens("my-box")
     done = ground.install("my-box", LAKESHORE_STATE_DIR="/nowhere", XDG_CONFIG_HOME="/nowhere")

@@ -165,6 +165,7 @@ def test_relay_variables_are_read_by_nothing() -> None:
 
 
 @pytest.mark.inventory("N-029", "N-420")
+@pytest.mark.inventory("N-361", "C-1350")
 def test_a_relative_path_is_the_working_directorys_and_else_the_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -20,7 +20,7 @@ from lakeshore.remote.errors import RemoteFailure
 from lakeshore.remote.installs import Install, Installs, launch_id_in
 from lakeshore.remote.launch import Condition
 from lakeshore.remote.scripts import compose, report_of
-from lakeshore.remote.ssh import Place, explain
+from lakeshore.remote.ssh import Connection, Place, explain
 
 SCRIPTS = Path(program.__file__).parent / "scripts"
 NAMES = sorted(path.stem for path in SCRIPTS.glob("*.sh") if path.stem != "common")
@@ -286,6 +286,23 @@ def test_the_unit_of_a_service_is_one_that_systemd_takes(tmp_path: Path) -> None
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.inventory("N-340", "N-324")
+def test_a_host_is_asked_by_ssh_itself_with_the_alias_and_a_script_on_its_standard_input(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = tmp_path / "asked"
+    (tmp_path / "ssh").write_text(f'#!/bin/sh\necho "$*" >>{shlex.quote(str(asked))}\nexec cat\n')
+    (tmp_path / "ssh").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    with Connection(Place(alias="bos14")) as connection:
+        done = connection.run(["bash", "-s"], b"echo the script\n", timeout_s=60)
+    assert (done.code, done.out) == (0, "echo the script\n")
+    lines = asked.read_text().splitlines()
+    (line,) = [line for line in lines if line.endswith(" -- bos14 bash -s")]
+    assert " -T " in line
+    assert all("BatchMode=yes" in line and "bos14" in line and "the script" not in line for line in lines)
+
+
 @pytest.mark.inventory("N-419", "N-350", "N-351")
 @pytest.mark.parametrize(("wish", "asked"), [("yes", "-n usermod -aG docker someone\n"), ("no", "")])
 def test_the_group_of_docker_is_asked_for_unless_that_is_declined_and_a_refusal_stops_nothing(
@@ -332,7 +349,7 @@ def test_a_host_of_another_kind_is_refused_by_name_and_nothing_is_made_there(
     assert [one.name for one in tmp_path.iterdir()] == ["uname"]
 
 
-@pytest.mark.inventory("N-399", "N-364")
+@pytest.mark.inventory("N-399", "N-364", "N-362")
 @pytest.mark.parametrize("requeue", [True, False])
 @pytest.mark.inventory("C-1449")
 def test_a_job_is_queued_again_before_its_time_is_up_only_where_that_is_wished(tmp_path: Path, requeue: bool) -> None:
@@ -340,6 +357,8 @@ def test_a_job_is_queued_again_before_its_time_is_up_only_where_that_is_wished(t
     directory.mkdir(parents=True)
     (tmp_path / "sbatch").write_text('#!/bin/sh\necho "$*" >"$HOME/asked"\necho 7\n')
     (tmp_path / "sbatch").chmod(0o755)
+    (tmp_path / "curl").write_text('#!/bin/sh\ntouch "$HOME/curl-was-called"\n')
+    (tmp_path / "curl").chmod(0o755)
     release = tmp_path / "release"
     release.write_text("print()\n")
     digest = hashlib.sha256(release.read_bytes()).hexdigest()
@@ -358,6 +377,7 @@ def test_a_job_is_queued_again_before_its_time_is_up_only_where_that_is_wished(t
     done = subprocess.run(["bash", "-s"], input=text, env=env, capture_output=True, text=True, timeout=60, check=False)
     report = report_of(done.stdout, nonce)
     assert report.complete and report["job"] == "7", done.stdout + done.stderr
+    assert not (tmp_path / "curl-was-called").exists(), "python downloads"
     asked = (tmp_path / "asked").read_text().split()
     assert ("--requeue" in asked, "--no-requeue" in asked) == (requeue, not requeue)
     assert ("scontrol requeue" in (directory / "job.sh").read_text()) == requeue
