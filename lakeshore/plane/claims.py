@@ -1,7 +1,7 @@
 """Claims: which queued row is next, and the one guarded update that hands it out (K-3, K-5).
 
-One queue in the order of age and priority, the usual wish, is one statement for all the rows it gives. The other orders
-choose first, and take row by row.
+One queue in the order of age and priority, the usual wish, is one statement for all the rows it gives. The other
+orders, and queues with a rate, choose first and take row by row.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from . import rates
 from .contract import KINDS, Claimed, Wish
 from .delays import queues as queues_of
 from .statements import SQL
@@ -29,11 +30,17 @@ def claim(tx: Transaction, wish: Wish, now: float) -> list[Claimed]:
             if taken or _is_by_age(tx, wish):
                 return taken
     candidates: list[tuple[float, int]] = []
+    paced: dict[str, tuple[float, float | None]] = {}
     for queue in _names(tx, wish):
-        candidates += _next_of(tx, wish, queue)
+        candidates += _next_of(tx, wish, queue, now, paced)
     if len(wish.queues) > 1 or wish.queues[0].endswith("*"):
         candidates.sort(key=lambda c: (-c[0], -c[1] if wish.kind == "filo" else c[1]))
-    return [_take(tx, wish, seq, now) for _priority, seq in candidates[: wish.capacity]]
+    taken = [_take(tx, wish, seq, now) for _priority, seq in candidates[: wish.capacity]]
+    for queue, (rate, at) in paced.items():
+        n = sum(one.queue == queue for one in taken)
+        if n:
+            tx.change(SQL.spend_rate, {"ns": wish.ns, "name": queue, "at": rates.after(rate, at, now, n)})
+    return taken
 
 
 def _take_oldest(tx: Transaction, wish: Wish, now: float) -> list[Claimed]:
@@ -45,9 +52,9 @@ def _take_oldest(tx: Transaction, wish: Wish, now: float) -> list[Claimed]:
 
 
 def _is_by_age(tx: Transaction, wish: Wish) -> bool:
-    """Whether the queue's own row names no order but the age's."""
+    """Whether the queue's own row names no order but the age's, and no rate."""
     row = tx.one(SQL.queue_of, {"ns": wish.ns, "name": wish.queues[0]})
-    return row is None or row[0] is None or row[0] in _BY_AGE
+    return row is None or (row[3] is None and (row[0] is None or row[0] in _BY_AGE))
 
 
 def _names(tx: Transaction, wish: Wish) -> list[str]:
@@ -57,13 +64,21 @@ def _names(tx: Transaction, wish: Wish) -> list[str]:
     return list(names)
 
 
-def _next_of(tx: Transaction, wish: Wish, queue: str) -> list[tuple[float, int]]:
-    """(priority, seq) of the next rows of one queue, in the order that its kind decides."""
+def _next_of(
+    tx: Transaction, wish: Wish, queue: str, now: float, paced: dict[str, tuple[float, float | None]]
+) -> list[tuple[float, int]]:
+    """(priority, seq) of the next rows of one queue, in the order that its kind decides. `paced`: those with a rate."""
     row = tx.one(SQL.queue_of, {"ns": wish.ns, "name": queue})
     if row is None or row[2] in ("paused", "archived"):
         return []
     kind = row[0] or wish.kind
-    where: dict[str, Any] = {"ns": wish.ns, "queue": queue, "limit": wish.capacity}
+    limit = wish.capacity
+    if row[3] is not None:
+        paced[queue] = row[3], row[4]
+        limit = min(limit, rates.allowed(row[3], row[4], now))
+        if limit == 0:
+            return []
+    where: dict[str, Any] = {"ns": wish.ns, "queue": queue, "limit": limit}
     if kind == "filo":
         return _newest_first(tx, where)
     if kind == "boltzmann":

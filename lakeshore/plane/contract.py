@@ -9,7 +9,9 @@
     │   ├── Gap                 a frame (or an ack) runs ahead of what is stored
     │   ├── Superseded          a poll older than the newest one seen
     │   ├── QueueNotActive      draining or archived
-    │   ├── QueueFull
+    │   ├── QueueFull           for now: max_depth is reached
+    │   │   └── QueueBehind     for now: what is queued has waited for too long
+    │   ├── QueueBusy           it still has calls, so it is not removed
     │   └── IllegalTransition   the state machine has no such edge
     └── PlaneFailed             the machine's fault
         ├── PlaneFull           no space: reads, acks and frames go on, submits do not
@@ -89,11 +91,31 @@ class QueueNotActive(Refused):
 
 
 class QueueFull(Refused):
-    """The queue's admission limit is reached."""
+    """The queue's admission limit is reached. `blocks`: whoever submits is to be held until there is room."""
 
-    def __init__(self, queue: str, max_depth: int) -> None:
-        super().__init__(f"queue {queue!r} is full (max_depth {max_depth}); try again later")
-        self.queue, self.max_depth = queue, max_depth
+    def __init__(self, queue: str, max_depth: int | None, *, blocks: bool = False, says: str | None = None) -> None:
+        super().__init__(says or f"queue {queue!r} is full (max_depth {max_depth}); try again later")
+        self.queue, self.max_depth, self.blocks = queue, max_depth, blocks
+
+
+class QueueBehind(QueueFull):
+    """What is queued has waited longer than the queue's `deadline_cutoff_s`, so nothing more is taken."""
+
+    def __init__(self, queue: str, cutoff_s: float, waited_s: float, *, blocks: bool = False) -> None:
+        says = (
+            f"queue {queue!r} is behind: its oldest call has waited {waited_s:.1f} s "
+            f"(deadline_cutoff_s {cutoff_s:g}); try again later"
+        )
+        super().__init__(queue, None, blocks=blocks, says=says)
+        self.cutoff_s, self.waited_s = cutoff_s, waited_s
+
+
+class QueueBusy(Refused):
+    """The queue has calls that are queued or running."""
+
+    def __init__(self, queue: str, queued: int, running: int) -> None:
+        super().__init__(f"queue {queue!r} has {queued} queued and {running} running calls")
+        self.queue, self.queued, self.running = queue, queued, running
 
 
 class PlaneFailed(PlaneError):

@@ -16,3 +16,12 @@ ALTER TABLE invocation ADD COLUMN due REAL;
 CREATE INDEX invocation_due ON invocation (due) WHERE state = 'delayed';
 CREATE INDEX invocation_due_of_queue ON invocation (ns, queue, due) WHERE state = 'delayed';
 CREATE INDEX invocation_delayed ON invocation (ns, queue) WHERE state = 'delayed';
+
+-- to: 4
+-- What a queue's row decides: whom it admits, how fast it hands out. `guarded` rows are looked at by every submit.
+ALTER TABLE queue ADD COLUMN on_full TEXT;
+ALTER TABLE queue ADD COLUMN cutoff_s REAL;
+ALTER TABLE queue ADD COLUMN rate_limit REAL;
+ALTER TABLE queue ADD COLUMN rate_at REAL;
+ALTER TABLE queue ADD COLUMN guarded INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE queue ADD COLUMN spec BLOB;

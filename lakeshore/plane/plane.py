@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from .blobs import Blobs
-from .contract import PlaneError, PlaneFailed, PlaneFull, SyncFailed
+from .contract import TERMINAL, PlaneError, PlaneFailed, PlaneFull, SyncFailed
 from .database import Durability, connect
 from .directories import keep_names
 from .journal import Journal
@@ -57,12 +57,18 @@ class Plane:
         """How many rows of each (namespace, queue) are queued, where no other process writes: None if any may."""
         if not shared:
             self.queued = {(ns, queue): n for ns, queue, n in self.rows(SQL.queued_counts, {})}
+        self._ended: dict[tuple[str, str], int] = {}
         self.commit_s = 0.0
         """Seconds that the last COMMIT took, alone."""
 
     def rows(self, statement: str, values: dict[str, Any]) -> list[tuple[Any, ...]]:
         """Read on the writing connection."""
         return self.conn.execute(statement, values).fetchall()
+
+    def take_ended(self) -> dict[tuple[str, str], int]:
+        """How many rows of each (namespace, queue) have ended since it was asked last; nothing on a shared plane."""
+        taken, self._ended = self._ended, {}
+        return taken
 
     def write(self, verb: Callable[[Transaction], T]) -> T:
         """One verb in a transaction of its own, committed. Raises what the verb refuses, or PlaneFailed."""
@@ -143,6 +149,8 @@ class Plane:
             for (ns, queue, state), n in moves.items():
                 if state == "queued":
                     self.queued[ns, queue] = self.queued.get((ns, queue), 0) + n
+                elif n > 0 and state in TERMINAL:
+                    self._ended[ns, queue] = self._ended.get((ns, queue), 0) + n
         return results
 
     def _roll_back(self) -> bool:

@@ -64,7 +64,8 @@ CREATE TABLE topic (
 CREATE UNIQUE INDEX topic_name ON topic (ns, queue, name);
 CREATE TABLE queue (
   ns TEXT NOT NULL, name TEXT NOT NULL, kind TEXT, temperature REAL, state TEXT NOT NULL DEFAULT 'active',
-  max_depth INTEGER, created_at REAL NOT NULL, PRIMARY KEY (ns, name)
+  max_depth INTEGER, created_at REAL NOT NULL, on_full TEXT, cutoff_s REAL, rate_limit REAL, rate_at REAL,
+  guarded INTEGER NOT NULL DEFAULT 0, spec BLOB, PRIMARY KEY (ns, name)
 ) WITHOUT ROWID;
 CREATE TABLE tally (
   ns TEXT NOT NULL, queue TEXT NOT NULL, state TEXT NOT NULL, n INTEGER NOT NULL, PRIMARY KEY (ns, queue, state)
@@ -92,7 +93,7 @@ SELECT :id, :ns, :queue, 'queued', :priority, :key, :hash, :function, :run_confi
        COALESCE((SELECT root FROM invocation WHERE id = :parent AND ns = :ns), :parent, :id), :max_attempts,
        :retry_nonce, :now
 WHERE EXISTS (SELECT 1 FROM queue WHERE ns = :ns AND name = :queue AND state IN ('active', 'paused')
-                                    AND max_depth IS NULL)
+                                    AND max_depth IS NULL AND guarded = 0)
   AND NOT EXISTS (SELECT 1 FROM tombstone WHERE id = :id)
 ON CONFLICT DO NOTHING
 RETURNING seq
@@ -107,7 +108,7 @@ SELECT :seq, :id, :ns, :queue, 'queued', :priority, :key, :hash, :function, :run
        COALESCE((SELECT root FROM invocation WHERE id = :parent AND ns = :ns), :parent, :id), :max_attempts,
        :retry_nonce, :now
 WHERE EXISTS (SELECT 1 FROM queue WHERE ns = :ns AND name = :queue AND state IN ('active', 'paused')
-                                    AND max_depth IS NULL)
+                                    AND max_depth IS NULL AND guarded = 0)
   AND NOT EXISTS (SELECT 1 FROM tombstone WHERE id = :id)
 ON CONFLICT DO NOTHING
 
@@ -125,7 +126,44 @@ WHERE ns = :ns AND queue = :queue AND key = :key
 SELECT ns, hash FROM tombstone WHERE id = :id
 
 -- name: queue_of
-SELECT kind, temperature, state, max_depth FROM queue WHERE ns = :ns AND name = :name
+SELECT kind, temperature, state, rate_limit, rate_at FROM queue WHERE ns = :ns AND name = :name
+
+-- name: admission_of
+SELECT state, max_depth, on_full, cutoff_s, guarded, kind, spec FROM queue WHERE ns = :ns AND name = :name
+
+-- name: spend_rate
+UPDATE queue SET rate_at = :at WHERE ns = :ns AND name = :name
+
+-- name: queue_row
+SELECT ns, name, kind, temperature, state, max_depth, created_at, on_full, cutoff_s, rate_limit, spec FROM queue
+WHERE ns = :ns AND name = :name
+
+-- name: queue_rows
+SELECT ns, name, kind, temperature, state, max_depth, created_at, on_full, cutoff_s, rate_limit, spec FROM queue
+WHERE ns = :ns AND name > :after ORDER BY name LIMIT :limit
+
+-- name: queues_that_hold
+SELECT ns, name, state, rate_limit FROM queue WHERE state IN ('paused', 'archived') OR rate_limit IS NOT NULL
+
+-- name: add_queue
+INSERT INTO queue (ns, name, kind, temperature, state, max_depth, created_at, on_full, cutoff_s, rate_limit, guarded,
+                   spec)
+VALUES (:ns, :name, :kind, :temperature, :state, :max_depth, :created_at, :on_full, :cutoff_s, :rate_limit, :guarded,
+        :spec)
+ON CONFLICT DO NOTHING
+
+-- name: change_queue
+UPDATE queue
+SET kind = :kind, temperature = :temperature, state = :state, max_depth = :max_depth, on_full = :on_full,
+    cutoff_s = :cutoff_s, rate_limit = :rate_limit, guarded = :guarded, spec = :spec
+WHERE ns = :ns AND name = :name
+
+-- name: drop_queue
+DELETE FROM queue WHERE ns = :ns AND name = :name
+
+-- name: waiting_since
+SELECT MAX(submitted_at, COALESCE(due, 0)) FROM invocation
+WHERE ns = :ns AND queue = :queue AND state = 'queued' AND priority = :priority ORDER BY seq LIMIT 1
 
 -- name: ensure_queue
 INSERT INTO queue (ns, name, created_at) VALUES (:ns, :name, :now) ON CONFLICT DO NOTHING
@@ -171,7 +209,7 @@ SET state = 'running', claim = claim + 1, worker = :worker, session = :session, 
 WHERE seq IN (SELECT seq FROM invocation
               WHERE ns = :ns AND queue = :queue AND state = 'queued' ORDER BY priority DESC, seq ASC LIMIT :limit)
   AND EXISTS (SELECT 1 FROM queue WHERE ns = :ns AND name = :queue AND state IN ('active', 'draining')
-                                    AND COALESCE(kind, :kind) IN ('fifo', 'priority'))
+                                    AND COALESCE(kind, :kind) IN ('fifo', 'priority') AND rate_limit IS NULL)
 RETURNING priority, seq, id, ns, queue, claim, attempt, started, last_frame, function, run_config, prefix, parent, root,
           (SELECT data FROM args WHERE args.seq = invocation.seq)
 

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import struct
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
+import msgpack
+
+from . import queues
 from .contract import (
     DELAYED,
     BlobRef,
     Conflict,
     Payload,
     Purged,
-    QueueFull,
-    QueueNotActive,
     Refused,
     Submission,
     Submitted,
@@ -46,15 +49,15 @@ def fingerprint_within(frame: tuple[bytes, bytes], args: Payload) -> bytes:
 def submit(tx: Transaction, item: Submission, now: float) -> Submitted:
     """Insert one row, or find the row that this submit already is.
 
-    Raises Conflict, Purged, QueueNotActive, QueueFull.
+    Raises Conflict, Purged, QueueNotActive, QueueFull, QueueBehind.
     """
     values = _values(item, now)
     if item.due is not None and item.due > now:
-        return _submit_with_care(tx, item, values, now)
+        return _submit_with_care(tx, item, now)
     # Nearly every submit is a new id on a known, unlimited queue: one statement finds that out and inserts.
     inserted = tx.one(SQL.submit_if_plain, values)
     if inserted is None:
-        return _submit_with_care(tx, item, values, now)
+        return _submit_with_care(tx, item, now)
     return _stored(tx, item, inserted[0])
 
 
@@ -119,11 +122,12 @@ def _submitted_or_refused(tx: Transaction, item: Submission, now: float) -> Subm
         return refused
 
 
-def _submit_with_care(tx: Transaction, item: Submission, values: dict[str, Any], now: float) -> Submitted:
+def _submit_with_care(tx: Transaction, item: Submission, now: float) -> Submitted:
     known = _known(tx, item, now)
     if known is not None:
         return known
-    _admit(tx, item, now)
+    item = _admitted(tx, item, now)
+    values = _values(item, now)
     state = DELAYED if item.due is not None and item.due > now else "queued"
     inserted = tx.one(SQL.submit, {**values, "state": state, "due": item.due})
     assert inserted is not None, "no other row had the id or the key in this transaction"
@@ -160,15 +164,25 @@ def _again(tx: Transaction, item: Submission, row: tuple[Any, ...], now: float, 
     return Submitted(id=id_, queue=queue, existing=by_key or id_ != item.id, again=True, retried=retried, due=waits)
 
 
-def _admit(tx: Transaction, item: Submission, now: float) -> None:
-    queue = tx.one(SQL.queue_of, {"ns": item.ns, "name": item.queue})
-    if queue is None:
-        tx.change(SQL.ensure_queue, {"ns": item.ns, "name": item.queue, "now": now})
-        return
-    _kind, _temperature, state, max_depth = queue
-    if state in ("draining", "archived"):
-        raise QueueNotActive(item.queue, state)
-    if max_depth is None:
-        return
-    if tx.counted(item.ns, item.queue, "queued") + tx.counted(item.ns, item.queue, DELAYED) >= max_depth:
-        raise QueueFull(item.queue, max_depth)
+def _admitted(tx: Transaction, item: Submission, now: float) -> Submission:
+    """The call with what its queue adds to it. The hash stays that of what was asked for."""
+    defaults = queues.admit(tx.all, tx.counted, item.ns, item.queue, now)
+    if defaults is None:
+        queues.ensure(tx, item.ns, item.queue, now)
+        return item
+    asked = msgpack.unpackb(item.run_config, strict_map_key=False)
+    config = {**defaults.run_config, **{name: said for name, said in asked.items() if said is not None}}
+    priority, attempts = item.priority, item.max_attempts
+    if not priority:  # 0 is what callers send who name none
+        priority = _number(defaults.run_config.get("priority"), 0.0)
+    if defaults.priority_field is not None:
+        priority = _number(config.get(defaults.priority_field), priority)
+    config["priority"] = priority
+    if asked.get("max_attempts") is None:
+        attempts = int(defaults.run_config.get("max_attempts") or attempts)
+    return replace(item, run_config=msgpack.packb(config), priority=priority, max_attempts=attempts)
+
+
+def _number(said: Any, otherwise: float) -> float:
+    usable = type(said) in (int, float) and math.isfinite(said)
+    return float(said) if usable else otherwise

@@ -14,6 +14,7 @@ import trio
 from ..plane.database import connect_reader
 from ..plane.frames import Rows
 from ..wire.names import Ulids
+from .admission import Admission
 from .auth import Caller, Gate
 from .blobs import BlobStore
 from .dispatcher import Dispatcher
@@ -23,6 +24,7 @@ from .http.server import HttpServer
 from .identity import Identity
 from .orders import Orders
 from .printed import Printed
+from .queues import Queues
 from .records import Records
 from .releases import Releases
 from .scheduler import Scheduler
@@ -70,6 +72,8 @@ class App:
     scheduler: Scheduler
     orders: Orders
     workers: Workers
+    queues: Queues
+    admission: Admission
     execs: Execs
     sealer: Sealer
     pages: PageReader

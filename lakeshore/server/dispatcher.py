@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import functools
 import logging
-import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import trio
 
@@ -40,8 +39,11 @@ from ..plane.transaction import Transaction
 from ..wire.values import value
 from .feeds import Feeds
 from .leases import Leases
+from .matching import MAX_PREFETCH, Matcher
 from .parking import News, Parked, Parking, no_news
+from .pollers import Pollers
 from .promoter import Promoter
+from .queue_book import QueueBook
 from .results import Results
 from .sessions import SessionBook
 from .space import DiskReserve
@@ -50,7 +52,6 @@ from .writer import Verb, Writer
 
 log = logging.getLogger(__name__)
 
-MAX_PREFETCH = 32
 CANCEL_GRACE_S = 30.0
 CANCELS_AT_ONCE = 200
 SWEEP_S = 1.0
@@ -67,13 +68,6 @@ class Chunk:
     claim: int | None = None
     worker: str | None = None
     final: bool = False
-
-
-class _Matched(NamedTuple):
-    """What the end of a batch handed out, and the queues whose fresh rows were more than that."""
-
-    given: dict[Parked, list[Claimed]]
-    short: list[tuple[str, str]]
 
 
 class Dispatcher:
@@ -93,16 +87,18 @@ class Dispatcher:
         self.parking = Parking()
         self.waiters = Waiters()
         self.feeds = Feeds()
-        self.writer = Writer(plane, self._closing)
+        self.queues = QueueBook()
+        self.pollers = Pollers()
+        self.matcher = Matcher(self)
+        self.writer = Writer(plane, self.matcher.closing)
         self.refused_stale = 0
-        self._clock = clock
+        self.clock = clock
         self._reader = connect_reader(plane.path)
         self.reserve = DiskReserve(plane.path, reserve_bytes)
         self.results = Results(self.rows, self.waiters)
         self.sessions = SessionBook()
-        self._promoter = Promoter(self.writer, clock, self._freshen)
-        self._fresh: dict[tuple[str, str], int] = {}
-        """Queues that got rows since the last batch, and how many: hints for whom to wake."""
+        self._freshen = self.matcher.freshen
+        self.promoter = Promoter(self.writer, clock, self._freshen, self.matcher.pace)
 
     # -- reads
 
@@ -126,7 +122,7 @@ class Dispatcher:
         self.reserve.check(trio.current_time())
 
         def verb(tx: Transaction) -> list[Submitted | Exception]:
-            answers: list[Submitted | Exception] = list(submits.submit_many(tx, items, self._clock()))
+            answers: list[Submitted | Exception] = list(submits.submit_many(tx, items, self.clock()))
             for item, done in zip(items, answers, strict=True):
                 if isinstance(done, Submitted) and (not done.again or done.retried) and done.due is None:
                     self._freshen(item.ns, done.queue)
@@ -140,14 +136,14 @@ class Dispatcher:
         return await self.writer.write(verb, committed)
 
     def _submit(self, item: Submission, tx: Transaction) -> Submitted:
-        done = submits.submit(tx, item, self._clock())
+        done = submits.submit(tx, item, self.clock())
         if done.due is None and (not done.again or done.retried):
             self._freshen(item.ns, done.queue)
         return done
 
     def _watch_submitted(self, ns: str, watch: str | None, done: Submitted) -> None:
         if done.due is not None:
-            self._promoter.expect(done.due)
+            self.promoter.expect(done.due)
         if watch is None:
             return
         self.results.submitted(ns, watch, done.id, again=done.again)
@@ -172,7 +168,7 @@ class Dispatcher:
         if self._nothing_to_do(request, key):
             if not may_park or news():
                 return PollAnswer()
-            self.parking.park(parked)
+            self._park(parked)
         else:
             answer = await self.writer.write(
                 functools.partial(self._poll, request, key),
@@ -181,6 +177,11 @@ class Dispatcher:
             if parked.answer is not None or self.parking.of_session(key) is not parked:
                 return parked.answer or answer
         return await self._wait(parked, timeout_s)
+
+    def _park(self, parked: Parked) -> None:
+        self.parking.park(parked)
+        if self.queues.paced and parked.wish is not None:
+            self.matcher.await_turn(parked.wish)
 
     async def _wait(self, parked: Parked, timeout_s: float) -> PollAnswer:
         try:
@@ -217,7 +218,7 @@ class Dispatcher:
                 key, [(p.id, p.claim) for p in request.held] + [(r.id, r.claim) for r in request.reports]
             ),
         )
-        answer = polls.poll(tx, request, self._clock(), certain)
+        answer = polls.poll(tx, request, self.clock(), certain)
         for queue in answer.freed:
             self._freshen(request.ns, queue)
         return answer
@@ -239,7 +240,7 @@ class Dispatcher:
             for lease in self.leases.held_by(*parked.session):
                 if (lease.id, lease.claim) not in listed:
                     self._recheck(lease.ns, lease.id, lease.claim)
-        self._note_claims(answer.runs, parked.session, now)
+        self.note_claims(answer.runs, parked.session, now)
         refused = any(s.result not in ("ok", "duplicate") for s in answer.settled)
         if answer.runs or lost or cancel or answer.fenced or refused or not may_park or news():
             parked.answer = PollAnswer(
@@ -247,7 +248,7 @@ class Dispatcher:
             )
             return
         parked.settled = answer.settled
-        self.parking.park(parked)
+        self._park(parked)
 
     async def poll_foreign(
         self, wish: Wish, *, listed: Sequence[str], timeout_s: float, parker: Parker, news: News = no_news
@@ -260,17 +261,17 @@ class Dispatcher:
         if news():
             return PollAnswer()
         request = Poll(ns=wish.ns, worker=wish.worker, session="", n=0, wish=wish)
-        parked = Parked(request, wish, parker)
+        parked = Parked(request, wish if wish.capacity > 0 else None, parker)
         parked.session = (wish.ns, wish.worker, f"foreign-{id(parked)}")
 
         def committed(runs: list[Claimed]) -> None:
-            self._note_claims(runs, (wish.ns, wish.worker, ""), now)
+            self.note_claims(runs, (wish.ns, wish.worker, ""), now)
             if runs or timeout_s <= 0 or news():
                 parked.answer = PollAnswer(runs=runs)
             else:
-                self.parking.park(parked)
+                self._park(parked)
 
-        await self.writer.write(lambda tx: claims.claim(tx, wish, self._clock()), committed)
+        await self.writer.write(lambda tx: claims.claim(tx, wish, self.clock()), committed)
         return parked.answer or await self._wait(parked, timeout_s)
 
     async def hello(
@@ -279,7 +280,7 @@ class Dispatcher:
         """Register a session and take over what it adopts; the pairs that are not current. Raises Superseded."""
 
         def verb(tx: Transaction) -> list[tuple[str, int]]:
-            if not polls.register(tx, ns, worker, session, self._clock(), info=info):
+            if not polls.register(tx, ns, worker, session, self.clock(), info=info):
                 raise Superseded(f"session {session} of worker {worker} is older than its newest one; start a new one")
             return polls.adopt(tx, ns, worker, session, adopted)
 
@@ -307,7 +308,7 @@ class Dispatcher:
         return await self.writer.write(verb, committed)
 
     def _settle(self, tx: Transaction, report: Report) -> Settled:
-        settled = reports.settle(tx, report, self._clock())
+        settled = reports.settle(tx, report, self.clock())
         if settled.state == "queued" and settled.result == "ok" and settled.queue is not None:
             self._freshen(report.ns, settled.queue)
         return settled
@@ -321,7 +322,7 @@ class Dispatcher:
                 chunk.ns,
                 chunk.id,
                 chunk.data,
-                self._clock(),
+                self.clock(),
                 claim=chunk.claim,
                 seq=chunk.seq,
                 worker=chunk.worker,
@@ -339,7 +340,7 @@ class Dispatcher:
         """Store consecutive frames of one invocation, all or none; how many were new. Raises Gap and NotHeld."""
 
         def verb(tx: Transaction) -> int:
-            return frames.append_run(tx, ns, id_, run, self._clock(), claim=claim, first=first)
+            return frames.append_run(tx, ns, id_, run, self.clock(), claim=claim, first=first)
 
         def committed(missing: int) -> None:
             if missing:
@@ -358,7 +359,7 @@ class Dispatcher:
         """Append to a topic; the seq it got. A post that is there already has the seq that it got then."""
 
         def verb(tx: Transaction) -> int:
-            return frames.post(tx, ns, queue, name, body, self._clock(), final=final, nonce=nonce, again=again)
+            return frames.post(tx, ns, queue, name, body, self.clock(), final=final, nonce=nonce, again=again)
 
         def committed(_seq: int) -> None:
             self.feeds.ring(f"topic/{ns}/{queue}/{name}")
@@ -380,7 +381,7 @@ class Dispatcher:
                 self._ended(ns, id_)
 
         return await self.writer.write(
-            lambda tx: reports.cancel(tx, ns, id_, self._clock(), grace_s=CANCEL_GRACE_S), committed
+            lambda tx: reports.cancel(tx, ns, id_, self.clock(), grace_s=CANCEL_GRACE_S), committed
         )
 
     async def cancel_queued(self, ns: str, queue: str | None) -> int:
@@ -393,7 +394,7 @@ class Dispatcher:
                 self._ended(ns, id_)
 
         def verb(tx: Transaction) -> list[tuple[str, str]]:
-            return reports.cancel_queued(tx, ns, queue, self._clock(), until=until, limit=CANCELS_AT_ONCE)
+            return reports.cancel_queued(tx, ns, queue, self.clock(), until=until, limit=CANCELS_AT_ONCE)
 
         while True:
             killed = await self.writer.write(verb, committed)
@@ -405,7 +406,7 @@ class Dispatcher:
         """Queue an ended invocation again; its queue. Raises UnknownInvocation, IllegalTransition."""
 
         def verb(tx: Transaction) -> str:
-            queue = retries.retry(tx, ns, id_, self._clock(), claim=claim, nonce=nonce)
+            queue = retries.retry(tx, ns, id_, self.clock(), claim=claim, nonce=nonce)
             self._freshen(ns, queue)
             return queue
 
@@ -419,19 +420,20 @@ class Dispatcher:
         for id_, ns, claim, worker, session, cancel, deadline in self.plane.rows(SQL.running, {}):
             self.leases.grant(id_, claim, (ns, worker or "", session or ""), now)
             if cancel:
-                left = CANCEL_GRACE_S if deadline is None else max(0.0, deadline - self._clock())
+                left = CANCEL_GRACE_S if deadline is None else max(0.0, deadline - self.clock())
                 self.leases.cancel(id_, claim, now + max(left, self.lease_s))
-        self._promoter.begin(self.rows)
+        self.queues.load(self.rows)
+        self.promoter.begin(self.rows)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.writer.run)
             nursery.start_soon(self._sweep)
-            nursery.start_soon(self._promoter.run)
+            nursery.start_soon(self.promoter.run)
             task_status.started()
 
     async def _sweep(self) -> None:
         while True:
             await trio.sleep(min(SWEEP_S, self.lease_s / 4))
-            due = self.leases.sweep(trio.current_time(), self._clock())
+            due = self.leases.sweep(trio.current_time(), self.clock())
             for lease in due.expired:
                 log.warning("lease of %s expired: worker %s is silent", lease.id, lease.worker)
                 await self._lose(lease.ns, lease.id, lease.claim)
@@ -441,13 +443,14 @@ class Dispatcher:
                 self._tell_holder(lease.id)
                 self._ended(lease.ns, lease.id)
             self.waiters.forget_idle(trio.current_time())
+            self.pollers.sweep(trio.current_time(), self.plane.take_ended())
             self.sessions.forget_idle(trio.current_time())
 
     async def _lose(self, ns: str, id_: str, claim: int) -> None:
         loss = Loss(why=f"it was silent for {self.lease_s:g} s, a whole lease")
 
         def verb(tx: Transaction) -> str | None:
-            state = reports.lose(tx, ns, id_, claim, self._clock(), loss=loss)
+            state = reports.lose(tx, ns, id_, claim, self.clock(), loss=loss)
             if state == "queued":
                 row = reports.read_row(tx, ns, id_)
                 assert row is not None
@@ -463,7 +466,7 @@ class Dispatcher:
         await self.writer.write(verb, committed)
 
     def _kill(self, ns: str, id_: str, claim: int, tx: Transaction) -> bool:
-        return reports.kill(tx, ns, id_, claim, self._clock())
+        return reports.kill(tx, ns, id_, claim, self.clock())
 
     def close(self) -> None:
         """Close the reading connection; the plane is its owner's to close."""
@@ -496,54 +499,9 @@ class Dispatcher:
         await self.writer.write(all_of_them, note)
         return answers
 
-    def _freshen(self, ns: str, queue: str, n: int = 1) -> None:
-        self._fresh[ns, queue] = self._fresh.get((ns, queue), 0) + n
-
     def _queued(self, ns: str, queue: str) -> bool:
-        assert self.plane.queued is not None, "a server's plane is its own"
-        return self.plane.queued.get((ns, queue), 0) > 0
-
-    def _closing(self, threaded: bool) -> tuple[Verb[Transaction], Callable[[Any], None]]:
-        """The last verb of a batch: hand fresh rows to parked polls, in the same commit."""
-        parking = self.parking.snapshot() if threaded else self.parking
-
-        def match(tx: Transaction) -> _Matched:
-            given: dict[Parked, list[Claimed]] = {}
-            short: list[tuple[str, str]] = []
-            for (ns, queue), fresh in self._fresh.items():
-                waiting = [p for p in parking.waiting_for(ns, queue) if p not in given]
-                if not threaded:
-                    waiting = [p for p in waiting[:fresh] if not p.parker.is_gone()]
-                left = fresh
-                for k, poller in enumerate(waiting):
-                    if left <= 0:
-                        break
-                    assert poller.wish is not None
-                    share = min(math.ceil(left / (len(waiting) - k)), poller.wish.capacity, MAX_PREFETCH)
-                    wish = poller.wish if share == poller.wish.capacity else poller.wish.limited(share)
-                    runs = claims.claim(tx, wish, self._clock())
-                    if not runs:
-                        break
-                    left -= len(runs)
-                    given[poller] = runs
-                if left > 0 or threaded:
-                    short.append((ns, queue))
-            return _Matched(given, short)
-
-        return match, self._matched
-
-    def _matched(self, matched: _Matched) -> None:
-        fresh, self._fresh = self._fresh, {}
-        now = trio.current_time()
-        for poller, runs in matched.given.items():
-            self._note_claims(runs, poller.session, now)
-            self.parking.leave(poller)
-            poller.deliver(PollAnswer(runs=runs, settled=poller.settled))
-        # Rows may be left for whoever was not asked: the first ones had gone, or it parked during a slow batch.
-        again = [key for key in matched.short if self.parking.waiting_for(*key) and self._queued(*key)]
-        if again:
-            self._fresh = {key: fresh[key] for key in again}
-            self.writer.nudge()
+        """Whether a queue has something that it hands out."""
+        return self.matcher.queued(ns, queue) > 0 and not self.queues.is_shut(ns, queue)
 
     def _registered(self, ns: str, worker: str, session: str, n: int) -> None:
         """A session is the worker's newest: a poll that an older one has parked learns that it is fenced."""
@@ -557,7 +515,7 @@ class Dispatcher:
         """Answer every parked poll of a namespace with nothing: it comes again, and is asked again who it is."""
         self.parking.end(parked for parked in self.parking.all() if parked.session[0] == ns)
 
-    def _note_claims(self, runs: Sequence[Claimed], session: tuple[str, str, str], now: float) -> None:
+    def note_claims(self, runs: Sequence[Claimed], session: tuple[str, str, str], now: float) -> None:
         for run in runs:
             self.leases.grant(run.id, run.claim, session, now)
 

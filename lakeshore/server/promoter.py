@@ -20,18 +20,25 @@ AGAIN_S = 1.0
 
 
 class Promoter:
-    """`freshen(ns, queue, n)` is told in the transaction of rows that may be claimed from now on."""
+    """`freshen(ns, queue, n)` is told in the transaction of rows that may be claimed from now on. `pace(tx)` does the
+    same for queues with a rate, and says when their next turn is.
+    """
 
     def __init__(
-        self, writer: Writer[Transaction], clock: Callable[[], float], freshen: Callable[[str, str, int], None]
+        self,
+        writer: Writer[Transaction],
+        clock: Callable[[], float],
+        freshen: Callable[[str, str, int], None],
+        pace: Callable[[Transaction], float | None],
     ) -> None:
         self._writer = writer
         self._clock = clock
         self._freshen = freshen
+        self._pace = pace
         self._alarm = Alarm(clock)
 
     def expect(self, due: float) -> None:
-        """A row that waits for this instant was committed."""
+        """A row that waits for this instant was committed, or a queue's turn comes then."""
         self._alarm.no_later_than(due)
 
     def begin(self, rows: Rows) -> None:
@@ -51,4 +58,5 @@ class Promoter:
     def _promote(self, tx: Transaction) -> float | None:
         for (ns, queue), n in delays.promote(tx, self._clock()).items():
             self._freshen(ns, queue, n)
-        return delays.next_due(tx.all)
+        instants = [at for at in (delays.next_due(tx.all), self._pace(tx)) if at is not None]
+        return min(instants, default=None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from typing import Any
 
 from ..plane.contract import (
     Conflict,
@@ -12,6 +13,8 @@ from ..plane.contract import (
     PlaneError,
     PlaneFull,
     Purged,
+    QueueBehind,
+    QueueBusy,
     QueueFull,
     QueueNotActive,
     Refused,
@@ -47,16 +50,13 @@ def refusal_of(error: Exception) -> HttpError:
             return HttpError(409, "superseded", hint=str(error))
         case QueueNotActive():
             return HttpError(409, "queue not active", hint=str(error), queue=error.queue, state=error.state)
+        case QueueBehind():
+            return _no_room(error, "queue behind", deadline_cutoff_s=error.cutoff_s)
         case QueueFull():
-            return HttpError(
-                429,
-                "queue full",
-                hint=str(error),
-                headers=(("retry-after", str(int(RETRY_AFTER_S))),),
-                queue=error.queue,
-                max_depth=error.max_depth,
-                retry_after_s=RETRY_AFTER_S,
-            )
+            return _no_room(error, "queue full", max_depth=error.max_depth)
+        case QueueBusy():
+            hint = "cancel what is queued (`lakeshore jobs bulk-cancel --queue <name>`), and let what runs end"
+            return HttpError(409, str(error), hint=hint, queued=error.queued, running=error.running)
         case IllegalTransition() | Refused():
             return HttpError(409, str(error))
         case PlaneFull():
@@ -66,6 +66,19 @@ def refusal_of(error: Exception) -> HttpError:
         case PlaneError():
             return HttpError(503, str(error), hint="the server's log has the details; the request may be tried again")
     raise error
+
+
+def _no_room(error: QueueFull, says: str, **limit: Any) -> HttpError:
+    return HttpError(
+        429,
+        says,
+        hint=str(error),
+        headers=(("retry-after", str(int(RETRY_AFTER_S))),),
+        queue=error.queue,
+        on_full="block" if error.blocks else "reject",
+        retry_after_s=RETRY_AFTER_S,
+        **limit,
+    )
 
 
 def as_result(error: Exception) -> dict[str, object]:

@@ -30,6 +30,7 @@ from ..plane.database import Durability
 from ..plane.plane import Plane, failure_of
 from ..wire.verification import Policy, policy_of
 from . import render
+from .admission import Admission
 from .app import App, PageReader
 from .auth import TUNNEL, Gate, is_loopback_name
 from .blobs import BlobStore
@@ -54,6 +55,7 @@ from .http import (
 from .identity import Identity
 from .janitor import Janitor
 from .orders import Orders
+from .queues import Queues
 from .records import Records, RecordsError
 from .releases import Releases
 from .routes.table import handler_of
@@ -193,6 +195,7 @@ def _app(
     orders = Orders(records.orders, dispatcher)
     orders.add_source(execs)
     gone_after_s = _seconds_from(environ, "LAKESHORE_WORKER_GONE_S", GONE_AFTER_S)
+    workers = Workers(records, orders, gone_after_s=gone_after_s)
     app = App(
         dispatcher=dispatcher,
         records=records,
@@ -203,7 +206,9 @@ def _app(
         submissions=submissions,
         scheduler=Scheduler(dispatcher, records, submissions),
         orders=orders,
-        workers=Workers(records, orders, gone_after_s=gone_after_s),
+        workers=workers,
+        queues=Queues(dispatcher, records, workers),
+        admission=Admission(dispatcher),
         execs=execs,
         sealer=Sealer(state.key_for(_SECRETS)),
         pages=pages,

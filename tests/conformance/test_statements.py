@@ -100,6 +100,7 @@ LOOKED_THROUGH = {
     "running": "what runs, by its own index: as much as workers hold",
     "holders": "as above",
     "running_of_holder": "as above",
+    "queues_that_hold": "once a start: a row per queue",
     "tallies": "a row per queue and state",
     "queued_counts": "the index of what is queued, once, when a server opens its plane",
     "last_seq": "SQLite's own table, of two rows",

@@ -44,6 +44,12 @@ STATED = {
         GET /v1/namespaces/{ns}/schedules; POST /v1/namespaces/{ns}/schedules
         GET /v1/namespaces/{ns}/schedules/{name}; PATCH /v1/namespaces/{ns}/schedules/{name}
         DELETE /v1/namespaces/{ns}/schedules/{name}
+        GET /v1/namespaces/{ns}/queues; POST /v1/namespaces/{ns}/queues
+        GET /v1/namespaces/{ns}/queues/{name}; PATCH /v1/namespaces/{ns}/queues/{name}
+        DELETE /v1/namespaces/{ns}/queues/{name}
+        POST /v1/namespaces/{ns}/queues/{name}/archive; POST /v1/namespaces/{ns}/queues/{name}/unarchive
+        POST /v1/namespaces/{ns}/queues/{name}/drain
+        GET /v1/namespaces/{ns}/queues/{name}/stats; GET /v1/namespaces/{ns}/queues/{name}/events
         GET /v1/namespaces/{ns}/enroll-tokens
         GET /v1/namespaces/{ns}/secrets; POST /v1/namespaces/{ns}/secrets; GET /v1/namespaces/{ns}/secrets/{name}
         PUT /v1/namespaces/{ns}/secrets/{name}; DELETE /v1/namespaces/{ns}/secrets/{name}

@@ -62,6 +62,7 @@ class Events:
         ns: str,
         *,
         kind: str | None = None,
+        family: str | None = None,
         type: str | None = None,
         worker: str | None = None,
         queue: str | None = None,
@@ -70,10 +71,11 @@ class Events:
         after: int | None = None,
         limit: int = 50,
     ) -> list[EventRow]:
-        """The newest first; with `after` the oldest first, from there on."""
+        """The newest first; with `after` the oldest first, from there on. `family`: what kinds begin with."""
         values = {
             "ns": ns,
             "kind": kind,
+            "family": family,
             "type": type,
             "worker": worker,
             "queue": queue,

@@ -231,6 +231,7 @@ ON CONFLICT DO NOTHING
 -- name: events
 SELECT seq, ns, kind, type, worker, queue, invocation, ref, at, payload FROM event
 WHERE ns = :ns AND (:before IS NULL OR seq < :before) AND (:kind IS NULL OR kind = :kind)
+  AND (:family IS NULL OR substr(kind, 1, length(:family)) = :family)
   AND (:type IS NULL OR type = :type) AND (:worker IS NULL OR worker = :worker) AND (:queue IS NULL OR queue = :queue)
   AND (:invocation IS NULL OR invocation = :invocation)
 ORDER BY seq DESC LIMIT :limit
@@ -238,6 +239,7 @@ ORDER BY seq DESC LIMIT :limit
 -- name: events_after
 SELECT seq, ns, kind, type, worker, queue, invocation, ref, at, payload FROM event
 WHERE ns = :ns AND seq > :after AND (:before IS NULL OR seq < :before) AND (:kind IS NULL OR kind = :kind)
+  AND (:family IS NULL OR substr(kind, 1, length(:family)) = :family)
   AND (:type IS NULL OR type = :type) AND (:worker IS NULL OR worker = :worker) AND (:queue IS NULL OR queue = :queue)
   AND (:invocation IS NULL OR invocation = :invocation)
 ORDER BY seq LIMIT :limit

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 import msgpack
+import trio
 
 from ...plane.contract import KINDS, Claimed, Held, Loss, Poll, PollAnswer, Report, Settled, Superseded, Wish
 from ...wire.errors import NameError_
@@ -185,6 +186,8 @@ async def _note(app: App, ns: str, asked: PollRequest, acks: _Acks) -> None:
     holds = bool(asked.held or asked.invocations or acks.reports or acks.refused or runs_commands)
     if app.workers.polled(ns, worker, capacity=asked.capacity, draining=asked.draining, holds=holds):
         await app.workers.left(ns, worker)
+    if asked.draining and not holds:
+        app.dispatcher.pollers.left(ns, worker)
     if asked.updated_capabilities and not await app.workers.learn(ns, worker, plain(asked.updated_capabilities)):
         raise bad_field("updated_capabilities", "make the worker's row too large", status=413)
 
@@ -225,9 +228,12 @@ def _wish(app: App, ns: str, asked: PollRequest) -> Wish:
     lanes = () if known is None else known.subscriptions
     queues = (*lanes, queue) if queue != DEFAULT_QUEUE or not lanes else lanes
     foreign = asked.session is None
+    if len(queues) > 1:
+        queues = tuple(dict.fromkeys(queues))
+    app.dispatcher.pollers.heard(ns, asked.worker_id, queues, trio.current_time())
     return Wish(
         ns=ns,
-        queues=tuple(dict.fromkeys(queues)),
+        queues=queues,
         worker=asked.worker_id,
         session=asked.session or "",
         n=asked.n or 0,

@@ -103,7 +103,7 @@ async def listing(app: App, request: Request, caller: Caller) -> Response:
         after=after,
         limit=limit,
     )
-    told: dict[str, Any] = {"events": [_body(row) for row in rows], "count": len(rows), "limit": limit}
+    told: dict[str, Any] = {"events": [event_body(row) for row in rows], "count": len(rows), "limit": limit}
     if after is not None:
         told["next"] = rows[-1].seq if rows else after
     elif len(rows) == limit:
@@ -111,7 +111,8 @@ async def listing(app: App, request: Request, caller: Caller) -> Response:
     return answer(request, told)
 
 
-def _body(row: EventRow) -> dict[str, Any]:
+def event_body(row: EventRow) -> dict[str, Any]:
+    """One event; its time in ISO 8601."""
     return {
         "seq": row.seq,
         "at": iso(row.at),

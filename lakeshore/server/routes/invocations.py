@@ -18,6 +18,7 @@ from ..auth import Caller
 from ..http import HttpError, Request, Response
 from ..render import answer, iso
 from ..structure import bad_field, read_map
+from ..waiting import Why, why
 from .queries import number
 
 _LIMIT: Final = 50
@@ -31,8 +32,9 @@ _ADMIN_LONGEST_S: Final = 60.0
 _ADMIN_LOOK_S: Final = 0.25
 
 
-def row_body(app: App, row: dict[str, Any]) -> dict[str, Any]:
-    """One row as JSON can say it (S-346): times in ISO 8601, bytes absent."""
+def row_body(app: App, row: dict[str, Any], whys: dict[tuple[str, str], Why] | None = None) -> dict[str, Any]:
+    """One row as JSON can say it (S-346): times in ISO 8601, bytes absent. A queued one says why it waits."""
+    waits = why(app, row, whys)
     function = row["function"] or {}
     named = (str(function.get("module", "")), str(function.get("qualname", "")), str(function.get("version", "")))
     shown = str(function.get("name") or named[1])
@@ -44,7 +46,7 @@ def row_body(app: App, row: dict[str, Any]) -> dict[str, Any]:
         "namespace": row["ns"],
         "state": row["state"],
         **({"cancelling": True} if cancelling else {}),
-        **({"why": f"delayed until {iso(row['due'])}"} if row["delayed"] else {}),
+        **({} if waits is None else {"why": waits.says, "waits": waits.as_body()}),
         "workerId": worker,
         "worker": worker if known is None else known.label or worker,
         "queueName": row["queue"],
@@ -100,7 +102,8 @@ async def listing(app: App, request: Request, caller: Caller) -> Response:
             before=before,
         )
     )
-    found = [row_body(app, row) for row in page]
+    whys: dict[tuple[str, str], Why] = {}
+    found = [row_body(app, row, whys) for row in page]
     told: dict[str, Any] = {"invocations": found, "limit": limit, "offset": offset, "count": len(found)}
     if len(page) == limit:
         told["next"] = page[-1]["seq"]
@@ -208,7 +211,9 @@ async def admin_listing(app: App, request: Request, caller: Caller) -> Response:
     names = [row.name for row in app.records.namespaces()] if named == "*" else [named]
     found = [row for name in names for row in await app.pages.run(functools.partial(rows.page, ns=name, limit=limit))]
     found.sort(key=lambda row: -row["seq"])
-    return answer(request, {"invocations": [row_body(app, row) for row in found[:limit]], "cursor": told_cursor})
+    whys: dict[tuple[str, str], Why] = {}
+    shown = [row_body(app, row, whys) for row in found[:limit]]
+    return answer(request, {"invocations": shown, "cursor": told_cursor})
 
 
 async def admin_show(app: App, request: Request, caller: Caller) -> Response:

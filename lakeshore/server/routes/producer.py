@@ -21,6 +21,8 @@ from ...wire.messages import (
 )
 from ...wire.names import check_invocation_id, check_queue, check_topic
 from ...wire.states import row_state
+from ..admission import HOLD_S
+from ..admission import LONGEST_S as HELD_S
 from ..app import App
 from ..auth import Caller
 from ..followers import open_frames, open_topic
@@ -29,6 +31,7 @@ from ..payload_io import Outgoing
 from ..refusals import as_result
 from ..render import answer
 from ..structure import bad_field, read_map, structure
+from ..waiting import warning
 
 _LONGEST_WAIT_S: Final = 600.0
 _MOST_ITEMS: Final = 10_000
@@ -43,8 +46,13 @@ async def submit(app: App, request: Request, caller: Caller) -> Response:
     wait_s = body.get("wait_s") or 0.0
     if type(wait_s) not in (int, float):
         raise bad_field("wait_s", "must be a number of seconds")
+    hold_s = body.get("hold_s", HOLD_S)
+    if hold_s is None or type(hold_s) not in (int, float):
+        raise bad_field("hold_s", "must be a number of seconds")
     wanted, watch, warnings = await app.submissions.read(caller.ns, body, encoding)
-    told = _submitted(await app.dispatcher.submit(wanted, watch=watch))
+    hold_s = min(hold_s, HELD_S)
+    told = _submitted(await app.admission.submit(wanted, watch=watch, hold_s=hold_s, parker=request))
+    _warn(app, caller.ns, body, told["queue"], warnings)
     if warnings:
         told["warnings"] = warnings
     if wait_s > 0:
@@ -72,8 +80,11 @@ async def _submit_many(app: App, request: Request, caller: Caller, body: dict[st
             wanted = known(caller.ns, raw)
             if wanted is not None:
                 own = raw.get("watch")
+                if "runner" in (raw.get("run_config") or ()):
+                    _warn(app, caller.ns, raw, wanted.queue, warned.setdefault(place, []))
             else:
                 wanted, own, warnings = await read(caller.ns, raw, encoding)
+                _warn(app, caller.ns, raw, wanted.queue, warnings)
                 if warnings:
                     warned[place] = warnings
         except (HttpError, NameError_) as error:
@@ -93,6 +104,13 @@ async def _submit_many(app: App, request: Request, caller: Caller, body: dict[st
     for place, warnings in warned.items():
         results[place]["warnings"] = warnings
     return answer(request, {"results": results})
+
+
+def _warn(app: App, ns: str, raw: Any, queue: str, warnings: list[str]) -> None:
+    """Add what no known worker can run. A few calls name a runner; nothing is asked about the others."""
+    config = raw.get("run_config")
+    if type(config) is dict and "runner" in config and (said := warning(app, ns, queue, config)) is not None:
+        warnings.append(said)
 
 
 def _submitted(done: Submitted) -> dict[str, Any]:

@@ -43,6 +43,7 @@ from . import (
     payloads,
     producer,
     providers,
+    queues,
     releases,
     schedules,
     secrets,
@@ -85,6 +86,7 @@ _NS: Final = "/v1/namespaces/{ns}"
 _WORKER: Final = f"{_NS}/workers/{{id}}"
 _PROVIDER: Final = f"{_NS}/providers/{{name}}"
 _MODE: Final = f"{_NS}/modes/{{name}}"
+_QUEUE: Final = f"{_NS}/queues/{{name}}"
 _RELEASES: Final = "/v1/admin/nymph-releases"
 _QUEUES: Final = "/v1/producer/queues"
 _CALL: Final = "/v1/producer/invocations/{id}"
@@ -162,6 +164,17 @@ TABLE: Final = (
     _row("GET", _MODE, "named", modes.show, PRODUCE),
     _row("PATCH", _MODE, "named", modes.patch),
     _row("DELETE", _MODE, "named", modes.remove),
+    # queues
+    _row("GET", f"{_NS}/queues", "named", queues.listing),
+    _row("POST", f"{_NS}/queues", "named", queues.create),
+    _row("GET", _QUEUE, "named", queues.show),
+    _row("PATCH", _QUEUE, "named", queues.patch),
+    _row("DELETE", _QUEUE, "named", queues.remove),
+    _row("POST", f"{_QUEUE}/archive", "named", queues.archive),
+    _row("POST", f"{_QUEUE}/unarchive", "named", queues.unarchive),
+    _row("POST", f"{_QUEUE}/drain", "named", queues.drain),
+    _row("GET", f"{_QUEUE}/stats", "named", queues.stats),
+    _row("GET", f"{_QUEUE}/events", "named", queues.events),
     # daemons
     _row("GET", f"{_NS}/workers", "named", workers.listing),
     _row("POST", f"{_NS}/workers/cleanup", "named", workers.cleanup),

@@ -217,7 +217,8 @@ async def queues(app: App, request: Request, caller: Caller) -> Response:
     exist = {name for name, *_ in app.dispatcher.rows(SQL.queues, {"ns": caller.ns})}
     for name in add:
         if not name.endswith("*") and name not in exist:
-            raise HttpError(404, f"no queue {name!r}", field="add", hint="a queue is made by its first submit")
+            hint = f"`lakeshore queues add {name}` makes it; so does its first submit"
+            raise HttpError(404, f"no queue {name!r}", field="add", hint=hint)
     gone = {*remove, DEFAULT_QUEUE}  # some have it by hand (S-797)
     made = [name for name in dict.fromkeys((*row.subscriptions, *add)) if name not in gone]
     row = await app.workers.set_queues(row, made, actor=caller.name)

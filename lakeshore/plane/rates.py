@@ -1,0 +1,40 @@
+"""How fast a queue hands out: `rate_limit` calls a second, evenly, at most a tenth of a second's worth at once.
+
+A row keeps one instant, `at`: when it would be even if every call had come in its turn (GCRA). It is wall-clock time;
+a clock that jumps back holds a queue no longer than one call's turn. Pure.
+"""
+
+from __future__ import annotations
+
+import math
+
+_AT_ONCE_S = 0.1
+_ROUNDING = 1e-6
+
+
+def allowed(rate: float, at: float | None, now: float) -> int:
+    """How many calls may be handed out now."""
+    turn, slack = _shape(rate)
+    return max(0, math.floor((now + slack - _even(at, now, turn, slack)) / turn + 1 + _ROUNDING))
+
+
+def after(rate: float, at: float | None, now: float, n: int) -> float:
+    """The row's instant once `n` calls were handed out."""
+    turn, slack = _shape(rate)
+    return _even(at, now, turn, slack) + n * turn
+
+
+def opens_at(rate: float, at: float | None, now: float) -> float:
+    """When the next call may be handed out, epoch seconds; not after `now`: at once."""
+    turn, slack = _shape(rate)
+    return _even(at, now, turn, slack) - slack
+
+
+def _shape(rate: float) -> tuple[float, float]:
+    """A call's turn, and how far ahead of it a call may come, in seconds."""
+    turn = 1.0 / rate
+    return turn, max(0.0, _AT_ONCE_S - turn)
+
+
+def _even(at: float | None, now: float, turn: float, slack: float) -> float:
+    return now if at is None else min(max(at, now), now + slack + turn)
