@@ -27,17 +27,12 @@ from .numbers import Whole
 from .output import age, plain, print_json, print_table, say
 from .remote_failures import told
 from .server import connect, server_options
-from .table import Entry
 
 if TYPE_CHECKING:
     from lakeshore.remote.probes import Probe
     from lakeshore.remote.ssh_config import HostEntry
 
-MISSING = {
-    "upload": Entry(
-        "providers of machines", nearest="`lakeshore daemon install <alias>` puts a daemon onto a host of this list"
-    )
-}
+VERBS = {"upload": "lakeshore.cli.ssh_upload:upload"}
 FILTERS = ("all", "new", "existing")
 AT_ONCE = 16
 ALL = "--all"
@@ -50,9 +45,9 @@ config_option = click.option(
 )
 
 
-@click.group(cls=LazyGroup, verbs={}, missing=MISSING)
+@click.group(cls=LazyGroup, verbs=VERBS)
 def ssh() -> None:
-    """Hosts of your ssh configuration: see them, try them."""
+    """Hosts of your ssh configuration: see them, try them, make providers of them."""
 
 
 @ssh.command()

@@ -20,7 +20,6 @@ class Entry:
 
 START = "`lakeshore serve` starts a control plane"
 WORKER = "`lakeshore worker start` runs your functions on any machine that reaches the server"
-ENVIRON = "export the values in the environment of `lakeshore worker start` (--env K=V)"
 FILES = "`lakeshore worker start --root <dir>` with a directory that every worker mounts"
 BODIES = "arguments and results up to 100 MiB travel by themselves"
 SUBMIT = (
@@ -41,7 +40,9 @@ COMMANDS: dict[str, Entry] = {
     "schedule": Entry("Run functions periodically", "lakeshore.cli.schedule", "schedule"),
     "auth": Entry("Save a login, check it, forget it", "lakeshore.cli.auth", "auth"),
     "admin": Entry("Tokens and namespaces, for the operator", "lakeshore.cli.admin", "admin"),
-    "ssh": Entry("Hosts of your ssh configuration: see them, try them", "lakeshore.cli.ssh", "ssh"),
+    "providers": Entry("Machines under a name: add, see, try and remove them", "lakeshore.cli.providers", "providers"),
+    "secrets": Entry("Values that the server keeps sealed", "lakeshore.cli.secrets", "secrets"),
+    "ssh": Entry("Hosts of your ssh configuration: see, try, register them", "lakeshore.cli.ssh", "ssh"),
     "doctor": Entry("Look for what is wrong here, and say what to do", "lakeshore.cli.doctor", "doctor"),
     "backup": Entry("Copy a server's state while it runs", "lakeshore.cli.backup", "backup"),
     "restore": Entry("Make a state directory of a backup", "lakeshore.cli.backup", "restore"),
@@ -65,10 +66,8 @@ NOT_BUILT: dict[str, Entry] = {
     "logs": Entry("console output of daemons", nearest="the worker writes to its own terminal"),
     "modes": Entry("modes", nearest="pass _run_config={...} to submit"),
     "mounts": Entry("mounts", nearest=FILES),
-    "providers": Entry("providers of machines", nearest=BY_HAND),
     "ps": Entry("groups of daemons in lakeshore.yaml", nearest=JOBS),
     "queues": Entry("queue records", nearest=SUBMIT),
-    "secrets": Entry("secrets", nearest=ENVIRON),
     "slurm": Entry("discovery of SLURM partitions", nearest=BY_HAND),
     "status": Entry("groups of daemons in lakeshore.yaml", nearest=JOBS),
     "storage": Entry("object storage", nearest=BODIES),

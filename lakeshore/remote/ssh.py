@@ -53,10 +53,13 @@ _MEANINGS = (  # what ssh says, in lower case -> what to do
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """A host as ssh knows it. `config` is the file for `ssh -F`; None for the usual one."""
+    """A host as ssh knows it. `config` is the file for `ssh -F`; None for the usual one. `also`: options `Name=value`
+    that win over the configuration.
+    """
 
     alias: str
     config: str | None = None
+    also: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.alias or self.alias.startswith("-") or re.search(r"[\s\x00-\x1f\x7f'\"`$\\;&<>|()*?]", self.alias):
@@ -68,7 +71,7 @@ class Place:
     def options(self, *more: str) -> list[str]:
         """The arguments of ssh before the host; each of `more` is a `Name=value`."""
         named = [] if self.config is None else ["-F", self.config]
-        options = ("BatchMode=yes", f"ConnectTimeout={CONNECT_S}", *more)
+        options = ("BatchMode=yes", f"ConnectTimeout={CONNECT_S}", *self.also, *more)
         return [*named, *(word for option in options for word in ("-o", option))]
 
 
@@ -157,7 +160,7 @@ class Connection:
         if self._opened:
             return
         self._opened = True
-        self._directory = tempfile.mkdtemp(prefix="lakeshore-", dir=_short_directory())
+        self._directory = tempfile.mkdtemp(prefix="lakeshore-", dir=private_directory())
         if len(os.path.join(self._directory, "c")) > _SOCKET_NAME:
             return
         with tempfile.TemporaryFile() as said:  # not a pipe: the connection keeps it open
@@ -232,8 +235,8 @@ def _no_ssh() -> RemoteFailure:
     return RemoteFailure("there is no ssh on PATH", hint="install the OpenSSH client (Debian: openssh-client)")
 
 
-def _short_directory() -> str | None:
-    """Where a directory for a socket gets a short name; None for the usual one."""
+def private_directory() -> str | None:
+    """Where a directory for a socket gets a short name, and one for a key lies in memory; None for the usual one."""
     for place in (os.environ.get("XDG_RUNTIME_DIR", ""), "/tmp"):  # noqa: S108  (mkdtemp makes it private)
         if place and os.access(place, os.W_OK | os.X_OK) and os.path.isdir(place):
             return place

@@ -97,10 +97,3 @@ def test_an_alias_that_is_not_there_is_named(run: Run, home: Path) -> None:
     assert not (home / ".config/dreamlake").exists()
     assert run("ssh", "probe")[0] == 2
     assert run("ssh", "status")[0] == 0
-
-
-def test_upload_says_that_it_is_not_built_and_what_works(run: Run) -> None:
-    code, out, err = run("ssh", "upload", "my-server", "--with-key")
-    assert (code, out) == (1, "")
-    assert "not built yet" in err
-    assert "daemon install" in err

@@ -78,7 +78,7 @@ def test_an_unknown_command_says_what_was_meant_and_shows_the_help_of_its_group(
     ("verb", "meant"),
     [
         ("kill", "'jobs kill' or 'daemon kill'"),
-        ("list", "'nymph list' or 'jobs list' or 'daemon list' or 'schedule list'"),
+        ("show", "'jobs show' or 'daemon show' or 'providers show' or 'secrets show'"),
         ("login", "'auth login'"),
     ],
 )

@@ -1,0 +1,86 @@
+"""The providers and secrets of a namespace.
+
+What is safe to repeat is sent again when its answer was lost; an `add` is not: it may have been done.
+Reference: cli/examples/providers-and-discover; api/auth-and-secrets, "Secrets".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from .api import ApiClient
+
+Row = dict[str, Any]
+
+
+class Providers:
+    """The providers of the namespace that `api` is for. ApiError 404 for one that is not there."""
+
+    def __init__(self, api: ApiClient) -> None:
+        self._api = api
+
+    def all(self, *, hidden: bool = False, deleted: bool = False) -> list[Row]:
+        """Rows of the whole org: `{name, namespace, launcher, kwargs, dispatch, hidden, deletedAt, …}`."""
+        query = [(name, "true" if said else None) for name, said in (("hidden", hidden), ("deleted", deleted))]
+        rows: list[Row] = self._api.map("GET", self._api.ours("providers"), query).get("providers", [])
+        return rows
+
+    def show(self, name: str) -> Row:
+        """One row, with references to secrets as they are."""
+        return self._api.map("GET", self._api.ours("providers", name))
+
+    def add(self, name: str, launcher: str, kwargs: Mapping[str, Any], *, dispatch: str | None = None) -> Row:
+        """A new one. ApiError 409 for a name that is taken, 422 for a secret that is not there."""
+        body: Row = {"name": name, "launcher": launcher, "kwargs": kwargs}
+        return self._api.map("POST", self._api.ours("providers"), body=body | _said(dispatch=dispatch))
+
+    def change(self, name: str, *, kwargs: Mapping[str, Any] | None = None, dispatch: str | None = None) -> Row:
+        """`kwargs` replaces them all."""
+        body = _said(kwargs=kwargs, dispatch=dispatch)
+        return self._api.insist(lambda: self._api.map("PATCH", self._api.ours("providers", name), body=body), [])
+
+    def remove(self, name: str) -> Row:
+        """It is kept under another name."""
+        return self._api.map("DELETE", self._api.ours("providers", name))
+
+    def restore(self, name: str) -> Row:
+        """Bring back one that was removed. ApiError 409 when its name is taken."""
+        return self._api.map("POST", self._api.ours("providers", name, "restore"), body={})
+
+    def resolved(self, name: str) -> Row:
+        """An SSH provider with its key in the place of the reference: for who connects to it now."""
+        return self._api.map("POST", self._api.ours("providers", name, "resolve"), body={})
+
+
+class Secrets:
+    """The secrets of the namespace that `api` is for. No answer has a value."""
+
+    def __init__(self, api: ApiClient) -> None:
+        self._api = api
+
+    def all(self) -> list[Row]:
+        """Rows by name: `{name, kind, description, createdAt, updatedAt}`."""
+        return self._api.rows(self._api.ours("secrets"), "secrets")
+
+    def show(self, name: str) -> Row:
+        """One row. ApiError 404."""
+        return self._api.map("GET", self._api.ours("secrets", name))
+
+    def add(self, name: str, kind: str, plaintext: str, *, description: str | None = None) -> Row:
+        """A new one. ApiError 409 for a name that is taken."""
+        body: Row = {"name": name, "kind": kind, "plaintext": plaintext}
+        return self._api.map("POST", self._api.ours("secrets"), body=body | _said(description=description))
+
+    def rotate(self, name: str, plaintext: str) -> Row:
+        """Another value. ApiError 404."""
+        body = {"plaintext": plaintext}
+        return self._api.insist(lambda: self._api.map("PUT", self._api.ours("secrets", name), body=body), [])
+
+    def remove(self, name: str) -> None:
+        """Forget one. ApiError 404."""
+        self._api.map("DELETE", self._api.ours("secrets", name))
+
+
+def _said(**values: Any) -> Row:
+    return {name: value for name, value in values.items() if value is not None}

@@ -1,0 +1,151 @@
+"""An SSH provider from this machine: its arguments as a place that ssh goes to, and a script that runs there.
+
+    ip | host          where to            username | user    as whom (default: ssh's own)
+    port               22                  proxy_jump         through which host
+    ssh_key            the private key itself, in a private file while it is used
+    pem                a key's path on this machine; neither: what ssh finds by itself
+
+The script goes in on the standard input, so that nothing of it is left there. `#!` with a shell in a script's first
+line starts `bash`, else it is Python's.
+Reference: cli/happy-paths/07; C-1385, S-148; DECISIONS, "provider kwargs".
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+from collections import deque
+from collections.abc import Iterator, Mapping
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from .errors import RemoteFailure
+from .ssh import CONNECT_S, Place, explain, private_directory
+
+_SHELL = re.compile(rb"#!\s*\S*?\b(ba|da|k|z|a)?sh\b|#!\s*/usr/bin/env\s+(ba|da|k|z|a)?sh\b")
+_TIMED_OUT = (124, 137)  # of timeout(1)
+_KEPT_LINES = 20
+
+
+@contextlib.contextmanager
+def place_of(name: str, kwargs: Mapping[str, Any], *, config: str | None = None) -> Iterator[Place]:
+    """Where the provider leads to, while the block lasts. RemoteFailure for arguments that lead nowhere."""
+    host = _word(name, kwargs, "ip", "host")
+    if host is None:
+        raise RemoteFailure(
+            f"provider {name} does not say where: it has neither ip nor host",
+            hint=f"lakeshore providers update {name} --kwarg ip=<hostname-or-ip>",
+        )
+    options = []
+    user, port, jump = (_word(name, kwargs, *names) for names in (("username", "user"), ("port",), ("proxy_jump",)))
+    if port is not None and not (port.isdecimal() and 0 < int(port) < 65_536):
+        raise RemoteFailure(f"provider {name}: port {port} is none")
+    for option, value in (("User", user), ("Port", port), ("ProxyJump", jump)):
+        if value is not None:
+            options.append(f"{option}={value}")
+    key, pem = kwargs.get("ssh_key"), kwargs.get("pem") or kwargs.get("identity_file")
+    with contextlib.ExitStack() as stack:
+        path = None
+        if isinstance(key, str) and "PRIVATE KEY" in key:
+            path = stack.enter_context(_kept(key))
+        elif key is not None:
+            raise RemoteFailure(f"provider {name}: its ssh_key is no private key (PEM or OpenSSH)")
+        elif pem is not None:
+            path = os.path.expanduser(str(pem))
+            if not os.path.isfile(path):
+                raise RemoteFailure(
+                    f"provider {name} names a key that is not on this machine: {path}",
+                    hint="`lakeshore ssh upload <alias> --with-key` keeps the key itself on the server",
+                )
+        if path is not None:
+            quoted = path.replace("%", "%%").replace('"', "")
+            options += [f'IdentityFile="{quoted}"', "IdentitiesOnly=yes"]
+        yield Place(alias=host, config=config, also=tuple(options))
+
+
+def run(place: Place, script: Path | None, *, timeout_s: int) -> int:
+    """Run a script there (None: ours), its output on our own as it comes; its exit code. RemoteFailure when ssh fails,
+    Python is missing, or it takes longer.
+    """
+    text = files("lakeshore.remote.scripts").joinpath("hello.py").read_bytes() if script is None else _read(script)
+    program = "bash -s" if _SHELL.match(text) else "python3 -u -"
+    timed = f"timeout -k 5 {timeout_s}"
+    command = f"sh -c 'if command -v timeout >/dev/null 2>&1; then exec {timed} {program}; else exec {program}; fi'"
+    if shutil.which("ssh") is None:
+        raise RemoteFailure("there is no ssh on PATH", hint="install the OpenSSH client (Debian: openssh-client)")
+    words = ["ssh", *place.options("ControlMaster=no"), "-T", "--", place.alias, command]
+    with tempfile.TemporaryFile() as stdin:
+        stdin.write(text)
+        stdin.seek(0)
+        process = subprocess.Popen(  # noqa: S603  (ssh, with a host that was looked at)
+            words, stdin=stdin, stderr=subprocess.PIPE
+        )
+    said: deque[str] = deque(maxlen=_KEPT_LINES)
+    teller = threading.Thread(target=_tell, args=(process, said), daemon=True)
+    teller.start()
+    try:
+        code = process.wait(timeout_s + 2 * CONNECT_S)
+    except subprocess.TimeoutExpired:
+        raise RemoteFailure(f"{place.alias}: not done within {timeout_s} s", hint="--timeout gives it longer") from None
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+        teller.join(5)
+    if code == 255:
+        raise explain(place.alias, code, "\n".join(said))
+    if code in _TIMED_OUT:
+        raise RemoteFailure(f"{place.alias}: not done within {timeout_s} s", hint="--timeout gives it longer")
+    if code == 127 and any("not found" in line or "No such file" in line for line in said):
+        hint = "install it there, or pass a --script that does not need it (its first line `#!/bin/bash`)"
+        raise RemoteFailure(f"{place.alias} has no {program.split()[0]}", hint=hint)
+    return code
+
+
+def _tell(process: subprocess.Popen[bytes], said: deque[str]) -> None:
+    assert process.stderr is not None
+    with process.stderr as lines:
+        for line in lines:
+            text = line.decode("utf-8", "replace")
+            said.append(text.rstrip("\n"))
+            sys.stderr.write(text)
+            sys.stderr.flush()
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise RemoteFailure(f"cannot read {path}: {error.strerror or error}") from error
+
+
+def _word(name: str, kwargs: Mapping[str, Any], *names: str) -> str | None:
+    for one in names:
+        value = kwargs.get(one)
+        if value is not None and value != "":
+            text = str(value)
+            if not isinstance(value, str | int) or isinstance(value, bool) or re.search(r"[\s\x00-\x1f\"'\\]", text):
+                raise RemoteFailure(f"provider {name}: {one} {text!r:.80} cannot be used")
+            return text
+    return None
+
+
+@contextlib.contextmanager
+def _kept(key: str) -> Iterator[str]:
+    """A key in a file that only this user can read."""
+    directory = tempfile.mkdtemp(prefix="lakeshore-key-", dir=private_directory())
+    try:
+        path = os.path.join(directory, "key")
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        with open(fd, "w", encoding="utf-8", newline="\n") as file:
+            file.write(key if key.endswith("\n") else key + "\n")
+        yield path
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
