@@ -44,13 +44,17 @@ Worker
                          namespace}
             a refusal is a 200 with `reject`
     POST /v1/daemon/poll
-        PollRequest  -> {commands: [Command], acks: [AckAnswer], lost: [[inv, claim]], lease_s: 60, status?: 410}
+        PollRequest  -> {commands: [Command], acks: [AckAnswer], lost: [[inv, claim]], lease_s: 60, status?: 410,
+                         target_nymph_version?}
             Command   = {id, kind: "run", body: {invocation_id, claim, attempt, first_seq, queue, function, run_config,
                          args_blob | payload_ref {url, key, size, sha256}, prefix?, parent_invocation_id?,
                          root_invocation_id?}}
                       | {id, kind: "cancel", body: {invocation_id, claim}}     other kinds: skip and log
                       | {id, kind: "setup", body: {script, sudo?, refresh_capabilities?, name?}}
                       | {id, kind: "hibernate", body: {until_epoch_s}} | {id, kind: "reset_backoff", body: {}}
+                      | {id, kind: "exec", body: {exec_id, command, env, stdin, workdir?, timeout_s?, log?, ...}}
+                      | {id, kind: "cancel", body: {exec_id}} | {id, kind: "ota_update", body: {version, url, sha256}}
+                      | {id, kind: "rotate_key", body: {reason, deadline_epoch_s, key_id}}
             AckAnswer = {invocation_id, claim, result: one of ACK_RESULTS, state?, expected?, error?}
             `status: 410` fences the session: it drains. 409 {"error": "superseded"} when `n` is not above the newest
             seen. With `ended`, what had begun is lost by that end. `reason` says why it must drain, where
@@ -75,6 +79,14 @@ Worker
         EventItem    -> {ok: true}     something that a daemon has to tell. How a script ended is
             `type: "setup"`, with the `id` of its command, and its result as `payload`: {exit_code, duration_ms, ...}
         EventBatch   -> {ok: true, events: [{ok: true}]}     all of them or none
+    POST /v1/daemon/exec/:id/result
+        {exit_code, stdout, stderr, duration_ms, error?, result_inline?, result_ref?}
+            -> {ok: true, status, ignored?: true}
+    POST /v1/daemon/exec/:id/chunk?offset&stream      raw bytes -> {ok: true, offset}
+    POST /v1/daemon/keys
+        {worker_id, public_key} -> {key_id, status, expires_at, overlap_s, server_time_epoch_s}
+
+tests/fixtures has one of each: as a daemon and a server say it in nymph_bodies.json, as they did in earlier/.
 
 `claim` is the only fence: it comes with `run` and every report echoes it (K-5). A report without one is a foreign
 peer's and is matched by `worker_id`. The list that a poll carries in `held` is the truth: a claim of the session that

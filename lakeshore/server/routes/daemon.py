@@ -183,7 +183,9 @@ async def _note(app: App, ns: str, asked: PollRequest, acks: _Acks) -> None:
     worker = asked.worker_id
     # A command is in no list of a poll; whoever leaves says goodbye once it has told how the last one ended.
     runs_commands = app.execs.running_of(ns, worker) > 0
-    holds = bool(asked.held or asked.invocations or acks.reports or acks.refused or runs_commands)
+    # Who has a session lists what it holds; what it says in `invocations` besides may be a last word on its way out.
+    listed = asked.invocations if asked.session is None else asked.held
+    holds = bool(listed or acks.reports or acks.refused or runs_commands)
     if app.workers.polled(ns, worker, capacity=asked.capacity, draining=asked.draining, holds=holds):
         await app.workers.left(ns, worker)
     if asked.draining and not holds:
