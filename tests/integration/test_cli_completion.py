@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from exec_peer import Peer
 from served import ADMIN, Served
 from shells import ROOT, Shell, shell
 
@@ -98,6 +99,26 @@ def test_the_line_of_the_page_installs_it_and_the_commands_are_those_of_the_prog
         ("lakeshore worker ", {"start", "once"}),
         ("lakeshore completion ", {"bash", "zsh", "fish"}),
         ("lakeshore jobs l", {"list"}),
+        pytest.param(
+            "lakeshore daemon ",
+            {
+                "stop",
+                "status",
+                "list",
+                "show",
+                "install",
+                "kill",
+                "cleanup",
+                "hibernate",
+                "target-version",
+                "set-target-version",
+            }
+            | {"setup", "exec", "reset", "update"},
+            marks=pytest.mark.inventory("C-280", "C-1463"),
+        ),
+        pytest.param("lakeshore ssh ", {"discover", "probe", "status"}, marks=pytest.mark.inventory("C-285")),
+        pytest.param("lakeshore daemon install ", {"gpu1", "gpu2"}, marks=pytest.mark.inventory("C-295")),
+        ("lakeshore ssh probe g", {"gpu1", "gpu2"}),
     ],
 )
 def test_verbs_complete(tab: Shell, line: str, some: set[str]) -> None:
@@ -162,6 +183,15 @@ def until_there(look: Callable[[], list[str]]) -> list[str]:
     while not (found := look()) and time.monotonic() < deadline:
         continue
     return found
+
+
+@pytest.mark.inventory("C-293", "C-1318")
+def test_daemons_come_from_the_server(tab: Shell, server: Served) -> None:
+    daemon = Peer(server)
+    for path in (tab.home / ".cache" / "lakeshore").glob("completion-*"):
+        path.unlink()
+    for verb in ("show", "kill", "hibernate"):
+        assert daemon.id in until_there(lambda verb=verb: tab.offered(f"lakeshore daemon {verb} "))
 
 
 @pytest.mark.inventory("C-294")

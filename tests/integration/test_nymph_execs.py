@@ -109,7 +109,7 @@ BODIES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 }
 ROWS = {
     "its own code and its two streams": ("N-152", "N-155"),
-    "a success has no typed result": ("N-156",),
+    "a success has no typed result": ("N-156", "C-1481"),
     "bash without a login": ("N-146",),
     "env on top of the daemon's, whose credentials stay with it": ("N-147",),
     "stdin, then its end": ("N-148",),
@@ -118,8 +118,8 @@ ROWS = {
     "a payload, as a file and on stdin": ("N-145",),
     "a typed result from the file that is named for it": ("N-388",),
     "as much as is kept, and no word about it": ("N-153",),
-    "stdout truncated": ("N-154",),
-    "stderr truncated": ("N-154",),
+    "stdout truncated": ("N-154", "C-255"),
+    "stderr truncated": ("N-154", "C-255"),
     "stdout truncated; stderr truncated": ("N-154",),
 }
 

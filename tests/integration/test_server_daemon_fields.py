@@ -131,6 +131,16 @@ def test_what_people_order_comes_as_the_documented_kinds_and_reset_backoff_has_n
     assert told["ota_update"] == orders["update"]
 
 
+@pytest.mark.inventory("C-1399")
+def test_a_command_is_no_invocation(server: Served) -> None:
+    queue = f"q-{new_id()}"
+    daemon = Daemon(server, queue=queue)
+    assert daemon.order("exec", {"command": "true"}).status in (201, 202)
+    assert daemon.kinds() == ["exec"]
+    for by in (f"worker={daemon.id}", f"queue={queue}"):
+        assert server.get(f"/v1/namespaces/default/invocations?{by}", encoding=JSON).body["invocations"] == []
+
+
 # --- how a run ended
 
 

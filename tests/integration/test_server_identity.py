@@ -126,7 +126,7 @@ def test_a_hello_with_a_key_and_an_enroll_token_enrols_it(secured_server: Served
     assert daemon.hello().body["key_id"] == daemon.key_id
 
 
-@pytest.mark.inventory("S-393", "S-089")
+@pytest.mark.inventory("S-393", "S-089", "C-1415")
 @pytest.mark.parametrize(
     "code",
     [
