@@ -19,6 +19,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import importlib.util
+import io
 import os
 import re
 import shutil
@@ -50,9 +51,12 @@ PLATFORMS = {  # name as os.uname() gives it -> pip's platform tags, the oldest 
     "darwin_arm64": [f"macosx_{system}_0_arm64" for system in (11, 12, 13, 14)]
     + ["macosx_11_0_universal2", "macosx_10_10_universal2"],
 }
+PACKED = ("textual", "linkify_it", "mdit_py_plugins")  # unpacked with the rest
+PACKAGE = "lakeshore/_vendor/_packed.zip"
 NOT_IMPORTED = ("pycparser",)  # cffi wants it to build modules; ours are built
 DROPPED = re.compile(  # of the pure wheels
     r"(^|/)(_tests|tests|__pycache__|__pyinstaller)/|\.(pyi|so|c|h|pyx|pxd)$|(^|/)py\.typed$|^_yaml/|^anyio/pytest_plugin\.py$"
+    r"|^textual/(demo|tree-sitter)/"
     r"|\.dist-info/(RECORD|WHEEL|entry_points\.txt|top_level\.txt|REQUESTED|INSTALLER|sboms/.*)$"
 )
 LEXERS = {
@@ -137,6 +141,7 @@ def build(output: Path, names: list[str]) -> tuple[int, str]:
         raise Problem('lakeshore/_start.py must hold the line CONTENT = "" once')
     entries["lakeshore/_start.py"] = start.replace(empty, f'CONTENT = "{content}"'.encode())
     entries["__main__.py"] = entries["lakeshore/__main__.py"]
+    pack(entries)
     return write_archive(output, entries), content
 
 
@@ -202,6 +207,16 @@ def native_code(locked: dict[str, str], platform: str) -> dict[str, bytes]:
             abi = "abi3" if "-abi3-" in wheel.name else f"cp{python}"
             found[f"lakeshore/_vendor/_native/{platform}/{abi}/{wheel.name}"] = wheel.read_bytes()
     return found
+
+
+def pack(entries: dict[str, bytes]) -> None:
+    """Put the packages of PACKED into one entry."""
+    vendor = "lakeshore/_vendor/"
+    names = [name for name in entries if name.startswith(vendor) and name.split("/")[2] in PACKED]
+    body = io.BytesIO()
+    with zipfile.ZipFile(body, "w", zipfile.ZIP_STORED) as archive:
+        add(archive, {name.removeprefix(vendor): entries.pop(name) for name in names})
+    entries[PACKAGE] = body.getvalue()
 
 
 # --- wheels
@@ -300,7 +315,6 @@ def pip() -> list[str]:
 
 def write_archive(output: Path, entries: dict[str, bytes]) -> int:
     """Write atomically; returns the size. Raises Problem above the limit."""
-    when = time.gmtime(max(int(os.environ.get("SOURCE_DATE_EPOCH", "315532800")), 315532800))[:6]
     # A package without `__init__.py` is found by its folder's entry. Every start reads all entries: others have none.
     ours = [name for name in entries if not name.startswith("lakeshore/_vendor/")]
     folders = {f"{'/'.join(name.split('/')[:depth])}/" for name in ours for depth in range(1, name.count("/") + 1)}
@@ -310,11 +324,7 @@ def write_archive(output: Path, entries: dict[str, bytes]) -> int:
         with open(beside, "wb") as file:
             file.write(SHEBANG + f"# lakeshore {version()}\n".encode())  # told without a Python: by scripts/install.sh
             with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
-                for name in sorted([*entries, *folders]):
-                    info = zipfile.ZipInfo(name, when)
-                    info.create_system = 3  # Unix, whatever built it
-                    info.external_attr = (0o40755 << 16 | 0x10) if name.endswith("/") else 0o100644 << 16
-                    archive.writestr(info, entries.get(name, b""))
+                add(archive, {**entries, **dict.fromkeys(folders, b"")})
         size = beside.stat().st_size
         if size > LIMIT:
             raise Problem(
@@ -325,6 +335,16 @@ def write_archive(output: Path, entries: dict[str, bytes]) -> int:
     finally:
         beside.unlink(missing_ok=True)
     return size
+
+
+def add(archive: zipfile.ZipFile, entries: dict[str, bytes]) -> None:
+    """Sorted and dated by the rule; folders end in a slash."""
+    when = time.gmtime(max(int(os.environ.get("SOURCE_DATE_EPOCH", "315532800")), 315532800))[:6]
+    for name in sorted(entries):
+        info = zipfile.ZipInfo(name, when)
+        info.create_system = 3  # Unix, whatever built it
+        info.external_attr = (0o40755 << 16 | 0x10) if name.endswith("/") else 0o100644 << 16
+        archive.writestr(info, entries[name])
 
 
 def version() -> str:

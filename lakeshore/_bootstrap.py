@@ -27,6 +27,7 @@ from typing import Any
 
 OWN = ("lakeshore/", "dreamlake/")
 NATIVE = "lakeshore/_vendor/_native/"
+PACKED = "lakeshore/_vendor/_packed.zip"
 TEMPORARY = "lakeshore-run-"
 UNUSED_AFTER = 30 * 86400  # seconds
 PATIENCE = 60  # seconds to wait for another first run, which may have been stopped
@@ -320,7 +321,10 @@ def members(opened: zipfile.ZipFile, platform: str, tags: list[str]) -> list[tup
         name = info.filename
         if info.is_dir() or not name.startswith(OWN) or ".." in name.split("/") or ".dist-info/" in name:
             continue
-        if not name.startswith(NATIVE):
+        if name == PACKED:
+            with zipfile.ZipFile(io.BytesIO(opened.read(info))) as packed:
+                found += [(f"{os.path.dirname(name)}/{part}", packed.read(part)) for part in packed.namelist()]
+        elif not name.startswith(NATIVE):
             found.append((name, opened.read(info)))
         elif name.startswith(folders):
             with zipfile.ZipFile(io.BytesIO(opened.read(info))) as wheel:

@@ -16,6 +16,7 @@ from .named import Named
 VERBS = {
     "push": "lakeshore.cli.nymph_releases:push",
     "list": "lakeshore.cli.nymph_releases:list_",
+    "tui": "lakeshore.cli.nymph_tui:tui",
 }
 """Name -> "module:attribute" of its click command."""
 

@@ -90,10 +90,15 @@ def find_file(flag: str | None, environ: Mapping[str, str], system: Path = SYSTE
     return next((place for place in places if _is_there(place)), None)
 
 
+def read_file(path: Path | None) -> Config:
+    """What the file alone says; the defaults where there is none. Raises ConfigError."""
+    return _parsed(path)[0]
+
+
 def boot(flags: Flags = Flags(), environ: Mapping[str, str] = os.environ, system: Path = SYSTEM_FILE) -> Boot:
     """Read it all, once. Raises ConfigError: then the daemon does not start."""
     path = find_file(flags.config, environ, system)
-    config, found = (Config(), ()) if path is None else parse(_text(path), str(path))
+    config, found = _parsed(path)
     warnings = list(found)
     server = flags.server or environ.get("LAKESHORE_SERVER")
     if server:
@@ -126,6 +131,10 @@ def boot(flags: Flags = Flags(), environ: Mapping[str, str] = os.environ, system
         log_filter=environ.get("RUST_LOG") or config.log.level,
         warnings=tuple(warnings),
     )
+
+
+def _parsed(path: Path | None) -> tuple[Config, tuple[str, ...]]:
+    return (Config(), ()) if path is None else parse(_text(path), str(path))
 
 
 def _queue(flags: Flags, environ: Mapping[str, str], config: Config) -> str:
