@@ -1,7 +1,8 @@
 """How fast a queue hands out: `rate_limit` calls a second, evenly, at most a tenth of a second's worth at once.
 
-A row keeps one instant, `at`: when it would be even if every call had come in its turn (GCRA). It is wall-clock time;
-a clock that jumps back holds a queue no longer than one call's turn. Pure.
+A row keeps one instant, `at`: when it would be even if every call had come in its turn (GCRA). It is wall-clock time.
+An instant that lies further ahead than this rate leads is of another rate, or of a clock that was put back: it is
+forgotten. Pure.
 """
 
 from __future__ import annotations
@@ -37,4 +38,4 @@ def _shape(rate: float) -> tuple[float, float]:
 
 
 def _even(at: float | None, now: float, turn: float, slack: float) -> float:
-    return now if at is None else min(max(at, now), now + slack + turn)
+    return now if at is None or at < now or at > now + (slack + turn) * (1 + _ROUNDING) + _ROUNDING else at

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 import msgpack
 
-from ..plane import claims, delays, frames, reports, retries, rows, submits
+from ..plane import claims, delays, frames, queues, reports, retries, rows, submits
 from ..plane.contract import TERMINAL, Report, Settled, Wish
 from ..plane.contract import Claimed as Taken
 from ..plane.database import Durability
@@ -30,7 +30,7 @@ from .errors import DispatchError
 from .hints import unused_login
 from .local_slate import LocalSlates, Name
 from .local_source import LocalSource
-from .local_submission import submission
+from .local_submission import held, submission
 from .open_plane import OpenPlane
 from .sources import Ending, Work
 
@@ -84,15 +84,15 @@ class Dispatch:
         """Put one invocation on a queue, durably; the id that holds it (an earlier one when `key` was used before).
 
         `run_config` may carry `max_attempts` and `timeout_s`. Nobody gets it for `delay` seconds, or before the instant
-        `due` (epoch seconds). `name` is what lists show as the function. Raises DispatchError: the id is taken, the
-        queue is not active, over 100 MiB.
+        `due` (epoch seconds). `name` is what lists show as the function. Where the queue is to hold what finds it full,
+        this waits for room. Raises DispatchError: the id is taken, the queue is full or not active, over 100 MiB.
         """
         refused = outcomes.too_large(len(envelope), "the call's arguments")
         if refused is not None:
             raise refused
         args = self._state().keep(id, "args", envelope)
         item = submission(self.ns, queue, id, args, key, priority, parent, run_config, retry_failed, delay, due, name)
-        done = self._write(lambda tx: submits.submit(tx, item, time.time()))
+        done = held(lambda: self._write(lambda tx: submits.submit(tx, item, time.time())))
         if done.due is None:
             self._ring_work(done.queue)
         else:  # whoever sleeps is to know until when
@@ -244,8 +244,11 @@ class Dispatch:
     def wait_for_work(self, queue: str, timeout_s: float) -> None:
         """Sleep until `queue` may have work, or for `timeout_s`."""
         with self._state().bells.listen(f"work/{self.ns}/{'*' if queue.endswith('*') else queue}") as bell:
-            if rows.claimable(self._rows, self.ns, queue) == 0 or queue.endswith("*"):
-                bell.wait(min(timeout_s, self._state().due_in_s(self.ns, queue)))
+            now = time.time()
+            opens_in_s = queues.opens_at(self._rows, self.ns, queue, now) - now
+            if opens_in_s > 0 or queue.endswith("*"):
+                turn_s = max(opens_in_s, 0.001) if opens_in_s > 0 else timeout_s
+                bell.wait(min(timeout_s, turn_s, self._state().due_in_s(self.ns, queue)))
 
     def ack(
         self,

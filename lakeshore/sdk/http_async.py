@@ -6,6 +6,7 @@ one watch; the others are told. Works on asyncio and on trio; every loop has a w
 
 from __future__ import annotations
 
+import functools
 import time
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
@@ -78,12 +79,15 @@ class AsyncHttp:
             due=due,
             name=name,
         )
-        if not http_wire.waits(item):
-            return await self._loop().submit(item)
+        waits = http_wire.waits(item)
         try:
-            return await self._loop().submit_alone(item)
+            return await (self._loop().submit_alone(item) if waits else self._loop().submit(item))
         except DispatchError as exc:
-            raise http_wire.too_old(exc) from exc
+            if http_wire.holds(exc):
+                return await self._loop().submit_held(item)
+            if waits:
+                raise http_wire.too_old(exc) from exc
+            raise
 
     async def result(self, inv_id: str, *, timeout: float | None) -> bytes:  # noqa: ASYNC109  # documented
         """As `HttpDispatch.result`."""
@@ -192,6 +196,20 @@ class AsyncHttp:
         answer = await self._until_answered(send, what)
         return answer, again
 
+    async def submit_held(self, path: str, item: Mapping[str, Any]) -> dict[str, Any]:
+        """As `HttpClient.submit_held`."""
+        deadline = time.monotonic() + self._client.timeout
+        waits = patience()
+        while True:
+            left = max(0.0, deadline - time.monotonic())
+            send = functools.partial(self.once, "POST", path, {**item, "hold_s": left}, "submitting", left)
+            try:
+                return await self._until_answered(send, "submitting")
+            except Refusal as full:
+                if not http_wire.holds(full) or time.monotonic() >= deadline:
+                    raise
+                await sleep(next(waits))
+
     async def _until_answered(self, send: Callable[[], Awaitable[T]], what: str) -> T:
         deadline = time.monotonic() + self._client.timeout
         waits = patience()
@@ -283,8 +301,14 @@ class _Loop:
 
     async def submit_alone(self, item: dict[str, Any]) -> str:
         """One that is for later, without company."""
-        body = {**item, "watch": self._book.session}
+        body = {**item, "watch": self._book.session, "hold_s": 0.0}
         return self._submitted(item, await self._verbs.call("POST", http_wire.DELAYED, body, "submitting"))
+
+    async def submit_held(self, item: dict[str, Any]) -> str:
+        """One that its queue holds while it is full."""
+        path = http_wire.DELAYED if http_wire.waits(item) else http_wire.SUBMIT
+        answer = await self._verbs.submit_held(path, {**item, "watch": self._book.session})
+        return self._submitted(item, answer)
 
     def _submitted(self, item: Mapping[str, Any], answer: Mapping[str, Any]) -> str:
         sent = str(answer["invocation_id"])
@@ -315,7 +339,7 @@ class _Loop:
         watch = self._book.session
         try:
             if len(batch) == 1:
-                body = {**batch[0].item, "watch": watch}
+                body = {**batch[0].item, "watch": watch, "hold_s": 0.0}
                 answers = [await self._verbs.call("POST", http_wire.SUBMIT, body, "submitting")]
             else:
                 body = {"invocations": [leaving.item for leaving in batch], "watch": watch}

@@ -6,6 +6,7 @@ when nothing of it had left. Safe in threads and after a fork.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import time
 from collections.abc import Callable, Mapping
@@ -67,6 +68,20 @@ class HttpClient:
         return self._until_answered(
             lambda: self.once("POST", path, body, what, 0.0, retry_stale=False), what, lost_is_over=True
         )
+
+    def submit_held(self, path: str, item: Mapping[str, Any]) -> dict[str, Any]:
+        """A submit that its queue holds while it is full, for up to `timeout`. Raises Refusal and DispatchError."""
+        deadline = time.monotonic() + self.timeout
+        waits = patience()
+        while True:
+            left = max(0.0, deadline - time.monotonic())
+            send = functools.partial(self.once, "POST", path, {**item, "hold_s": left}, "submitting", left)
+            try:
+                return self._until_answered(send, "submitting")
+            except http_wire.Refusal as full:
+                if not http_wire.holds(full) or time.monotonic() >= deadline:
+                    raise
+                time.sleep(next(waits))
 
     def _until_answered(self, send: Callable[[], T], what: str, *, lost_is_over: bool = False) -> T:
         deadline = time.monotonic() + self.timeout

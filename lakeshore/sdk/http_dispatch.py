@@ -120,8 +120,11 @@ class HttpDispatch:
         alone = "retry_failed" not in item and not http_wire.waits(item)
         if wait_s > 0 and alone and state.alone.acquire(blocking=False):
             try:
-                answer = self.client.once("POST", http_wire.SUBMIT, {**item, "wait_s": wait_s}, "submitting", wait_s)
-            except NetError:
+                body = {**item, "wait_s": wait_s, "hold_s": 0.0}
+                answer = self.client.once("POST", http_wire.SUBMIT, body, "submitting", wait_s)
+            except (NetError, http_wire.Refusal) as exc:
+                if isinstance(exc, http_wire.Refusal) and not http_wire.holds(exc):
+                    raise
                 sent = state.submit(item)  # which is patient with a server that is away; the same id is the same call
             else:
                 sent = str(answer["invocation_id"])
@@ -428,6 +431,7 @@ class _Open:
 
     def __init__(self, client: HttpClient) -> None:
         self.pid = os.getpid()
+        self._client = client
         self.watcher = Watcher(client.ask)
         self.submitter = Submitter(lambda body: client.call("POST", http_wire.SUBMIT, body, "submitting"), self.watcher)
         self.later = Submitter(lambda body: client.call("POST", http_wire.DELAYED, body, "submitting"), self.watcher)
@@ -440,13 +444,18 @@ class _Open:
 
     def submit(self, item: dict[str, Any]) -> str:
         """The id of a submit that is on the server's disk."""
-        if http_wire.waits(item):
-            try:
-                sent = str(self.later.submit(item)["invocation_id"])
-            except DispatchError as exc:
+        waits = http_wire.waits(item)
+        try:
+            answer = (self.later if waits else self.submitter).submit(item)
+        except DispatchError as exc:
+            if http_wire.holds(exc):
+                path = http_wire.DELAYED if waits else http_wire.SUBMIT
+                answer = self._client.submit_held(path, {**item, "watch": self.watcher.book.session})
+            elif waits:
                 raise http_wire.too_old(exc) from exc
-        else:
-            sent = str(self.submitter.submit(item)["invocation_id"])
+            else:
+                raise
+        sent = str(answer["invocation_id"])
         self.watcher.submitted(sent, again="retry_failed" in item)
         return sent
 

@@ -85,6 +85,11 @@ def is_passing(error: DispatchError) -> bool:
     return isinstance(error.__cause__, NetError) and not isinstance(error.__cause__, ProtocolViolation)
 
 
+def holds(error: DispatchError) -> bool:
+    """Whether a submit was refused by a queue that would rather hold it (K-19)."""
+    return isinstance(error, Refusal) and error.status == 429 and error.body.get("on_full") == "block"
+
+
 def travels_beside(size: int) -> bool:
     """Whether a payload goes through the blob store rather than inside the call."""
     return size > INLINE_THRESHOLD_BYTES

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import functools
+import random
 import time
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import msgpack
 
+from ..net.backoff import full_jitter
 from ..plane import submits
-from ..plane.contract import Payload, Submission
+from ..plane.contract import Payload, QueueFull, Submission
+from .errors import DispatchError
 
+T = TypeVar("T")
+HOLD_S = 30.0
+"""So long a queue holds a submit that finds it full: as a control plane's does by default for this SDK."""
 STUB = {"module": "_native_wire", "qualname": "_native_wire.envelope", "version": "v1"}
 
 
@@ -47,6 +54,20 @@ def submission(
         retry_nonce=retry_failed,
         due=due if delay is None else time.time() + delay,
     )
+
+
+def held(submit: Callable[[], T]) -> T:
+    """`submit()`, again and again while its queue is full and is to hold it (K-19). Raises DispatchError."""
+    deadline = time.monotonic() + HOLD_S
+    waits = full_jitter(random.random, base=0.005, cap=0.1)
+    while True:
+        try:
+            return submit()
+        except DispatchError as exc:
+            full = exc.__cause__
+            if not (isinstance(full, QueueFull) and full.blocks) or time.monotonic() >= deadline:
+                raise
+            time.sleep(next(waits))
 
 
 @functools.lru_cache(maxsize=256)

@@ -73,7 +73,8 @@ class Submitter:
             answers: list[Any]
             try:
                 if len(batch) == 1:
-                    answers = [self._send({**batch[0].body, "watch": self._watch})]
+                    # Held, it would hold up the others: who is to be held asks for that by itself.
+                    answers = [self._send({**batch[0].body, "watch": self._watch, "hold_s": 0.0})]
                 else:
                     bodies = [item.body for item in batch]
                     answers = list(self._send({"invocations": bodies, "watch": self._watch})["results"])

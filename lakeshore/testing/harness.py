@@ -107,6 +107,9 @@ class Harness(Protocol):
     def purge(self) -> None:
         """Forget every row that has ended."""
 
+    def set_queue(self, name: str, **fields: Any) -> None:
+        """What the row of a queue says from now on: fields of `plane.queues.QueueRow`; what is not named is unset."""
+
     def between(self) -> None:
         """Called between any two steps."""
 
@@ -166,6 +169,10 @@ class Stepped:
     def purge(self) -> None:
         self.between()
         self.inner.purge()
+
+    def set_queue(self, name: str, **fields: Any) -> None:
+        self.between()
+        self.inner.set_queue(name, **fields)
 
     def between(self) -> None:
         if threading.get_ident() == self._thread:

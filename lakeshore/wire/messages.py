@@ -12,7 +12,8 @@ Producer
     POST /v1/producer/submit
         SubmitItem  -> {invocation_id, queue, existing?: true, warnings?: [str], ended?: as AwaitOne's answer}
             with `wait_s` answered once the row is terminal, then with `ended`, or without it when the time is over
-            409 another call under this id, queue not active, or {"error": "purged"} · 413 · 429 queue full · 507 disk
+            409 another call under this id, queue not active, or {"error": "purged"} · 413 · 507 disk
+            429 {error: "queue full" | "queue behind", queue, on_full, retry_after_s}
         SubmitBatch -> {results: [{status: 200, invocation_id, queue, existing?} | {status: 4xx, error, field?, hint?}]}
             in the order of the items; never atomic, never blocks (K-18)
     POST /v1/producer/await
@@ -192,9 +193,11 @@ class SubmitItem:
     `args_blob` is the Envelope, verbatim; exactly one of `args_blob` and `args_ref` is set. `retry_failed` is a nonce
     that moves a failed, killed or timed-out row back to `queued` once (K-17). `watch` adds the id to that session's
     watched set. `wait_s` holds the answer for the row's end, so that a call that is waited for is one request; the row
-    is stored at once. A batch does not wait. Nobody gets the row before `delay_s` seconds have passed, counted by the
-    server's clock from when it has the body, or before the instant `due` (epoch seconds); the answer says `due`. The
-    same bodies are taken at `/v1/producer/submit/delayed`, which a server that knows neither field does not have.
+    is stored at once. A batch does not wait. Where the queue is full and says `on_full: block`, a single submit is held
+    for up to `hold_s` seconds (25 unless it says so, 600 at most), then 429 with `retry_after_s` (K-19). Nobody gets
+    the row before `delay_s` seconds have passed, counted by the server's clock from when it has the body, or before the
+    instant `due` (epoch seconds); the answer says `due`. The same bodies are taken at `/v1/producer/submit/delayed`,
+    which a server that knows neither field does not have.
     """
 
     invocation_id: str
@@ -208,6 +211,7 @@ class SubmitItem:
     retry_failed: str | None = None
     watch: str | None = None
     wait_s: float = 0.0
+    hold_s: float | None = None
     delay_s: float | None = None
     due: float | None = None
 

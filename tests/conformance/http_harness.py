@@ -8,7 +8,10 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.error
+import urllib.request
 from pathlib import Path
+from typing import Any
 
 from lakeshore.sdk.http_dispatch import HttpDispatch
 from lakeshore.sdk.http_wire import POLL
@@ -16,6 +19,7 @@ from lakeshore.sdk.session import STRIDE, Session
 
 ROOT = Path(__file__).resolve().parents[2]
 MANY_STEPS = 60
+ROUTE_NAMES = {"kind_params": "kindParams", "run_config": "runConfig", "cutoff_s": "deadline_cutoff_s"}
 
 
 class Zygote:
@@ -97,6 +101,32 @@ class HttpHarness:
 
     def purge(self) -> None:
         raise AssertionError("retention is the server's own affair")
+
+    def set_queue(self, name: str, **fields: Any) -> None:
+        """By the operators' routes: made and changed, then brought into its state."""
+        state = fields.pop("state", "active")
+        body: dict[str, Any] = {ROUTE_NAMES.get(field, field): said for field, said in fields.items()}
+        named = ("max_depth", "on_full", "rate_limit", "deadline_cutoff_s")
+        body["admission"] = {field: body.pop(field) for field in named if field in body} or None
+        whole = {**dict.fromkeys(("kind", "kindParams", "runConfig")), **body}
+        if self._ask("PATCH", f"queues/{name}", whole) == 404:
+            assert self._ask("POST", "queues", {"name": name, **body}) == 201
+        how = {"draining": "drain", "archived": "archive", "active": "unarchive"}
+        if state == "paused":
+            assert self._ask("PATCH", f"queues/{name}", {"state": "paused"}) == 200
+        else:
+            assert self._ask("POST", f"queues/{name}/{how[state]}", {}) == 200
+
+    def _ask(self, method: str, path: str, body: dict[str, Any]) -> int:
+        url = f"http://127.0.0.1:{self._port}/v1/namespaces/default/{path}"
+        request = urllib.request.Request(
+            url, json.dumps(body).encode(), {"content-type": "application/json"}, method=method
+        )
+        try:
+            with urllib.request.urlopen(request, timeout=30) as answer:
+                return int(answer.status)
+        except urllib.error.HTTPError as error:
+            return error.code
 
     def between(self) -> None:
         self._steps += 1

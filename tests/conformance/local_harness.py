@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from lakeshore.plane import retention
+from lakeshore.plane import queues, retention
 from lakeshore.sdk import local_losses
 from lakeshore.sdk.dispatch import Dispatch
 
@@ -34,6 +34,12 @@ class LocalHarness:
         purged = dp._write(lambda tx: retention.purge(tx, before=time.time() + 1, now=time.time()))
         for key in purged.blobs:
             dp._state().plane.blobs.drop(key)
+
+    def set_queue(self, name: str, **fields: object) -> None:
+        dp = self.another()
+        row = queues.QueueRow(ns="default", name=name, created_at=time.time(), **fields)
+        dp._write(lambda tx: queues.add(tx, row) or queues.change(tx, row))
+        dp._state().bells.ring(f"work/default/{name}", "work/default/*")
 
     def between(self) -> None:
         """Nothing happens to a plane that has no server."""
