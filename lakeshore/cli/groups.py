@@ -17,6 +17,30 @@ from .table import COMMANDS, NOT_BUILT, Entry, overview
 UNCUT = 1000  # characters of a summary
 
 
+DREAMRC = "lakeshore.dreamrc"
+
+
+def note_dreamrc(ctx: click.Context, _param: click.Parameter, path: str | None) -> None:
+    """`--dreamrc`, before a command and after it: the later wins."""
+    if path is not None:
+        ctx.meta[DREAMRC] = path
+
+
+def dreamrc_of(ctx: click.Context) -> str | None:
+    """The file that `--dreamrc` named."""
+    found: str | None = ctx.meta.get(DREAMRC)
+    return found
+
+
+def _take_dreamrc(command: click.Command) -> None:
+    """Let a command take `--dreamrc`, unless it takes all words as they are."""
+    takes_all = command.context_settings.get("ignore_unknown_options", command.ignore_unknown_options)
+    if not takes_all and not any("--dreamrc" in param.opts for param in command.params):
+        command.params.append(
+            click.Option(["--dreamrc"], expose_value=False, hidden=True, callback=note_dreamrc, metavar="<path>")
+        )
+
+
 class Group(click.Group):
     """A group whose unknown commands are answered with the nearest known one. `aliases` are accepted, not listed."""
 
@@ -41,7 +65,10 @@ class Group(click.Group):
         name = args[0]
         if self.get_command(ctx, name) is None and not name.startswith("-"):
             raise click.UsageError(f"unknown command '{name}'{self._meant(ctx, name)}", ctx=ctx)
-        return super().resolve_command(ctx, args)
+        said, command, rest = super().resolve_command(ctx, args)
+        if command is not None:
+            _take_dreamrc(command)
+        return said, command, rest
 
     def _meant(self, ctx: click.Context, name: str) -> str:
         known = self.list_commands(ctx)

@@ -13,7 +13,7 @@ from lakeshore.net.errors import NetError
 
 from .exits import ExitCode
 from .failures import Failure
-from .groups import Program
+from .groups import Program, note_dreamrc
 from .named import Named
 from .output import plain
 
@@ -29,6 +29,13 @@ def _version(ctx: click.Context, _param: click.Parameter, wanted: bool) -> None:
 @click.group("lakeshore", cls=Program, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option(
     "--namespace", type=Named("namespaces"), metavar="<slug>", help="The namespace to work in (LAKESHORE_NAMESPACE)."
+)
+@click.option(
+    "--dreamrc",
+    metavar="<path>",
+    expose_value=False,
+    callback=note_dreamrc,
+    help="The .dreamrc to use (DREAMRC); also after any command.",
 )
 @click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_version)
 @click.pass_context

@@ -37,6 +37,8 @@ COMMANDS: dict[str, Entry] = {
     "daemon": Entry("Daemons on other hosts: see them, use them, look after them", "lakeshore.cli.daemon", "daemon"),
     "exec": Entry("Run a command on a daemon", "lakeshore.cli.exec_command", "exec_"),
     "run": Entry("Run a Python script on a daemon", "lakeshore.cli.exec_run", "run"),
+    "modes": Entry("Named run configs: where and how calls run", "lakeshore.cli.modes", "modes"),
+    "config": Entry("The .dreamrc that counts here, and where it came from", "lakeshore.cli.config", "config"),
     "schedule": Entry("Run functions periodically", "lakeshore.cli.schedule", "schedule"),
     "auth": Entry("Save a login, check it, forget it", "lakeshore.cli.auth", "auth"),
     "admin": Entry("Tokens and namespaces, for the operator", "lakeshore.cli.admin", "admin"),
@@ -53,7 +55,6 @@ NOT_BUILT: dict[str, Entry] = {
     "aws": Entry("discovery of AWS resources", nearest=BY_HAND),
     "code": Entry("code archives", nearest="run the worker where your modules can be imported"),
     "compose": Entry("groups of daemons in lakeshore.yaml", nearest=BY_HAND),
-    "config": Entry("the resolved .dreamrc", nearest="pass _run_config={...} to submit"),
     "dashboard": Entry("the dashboard", nearest=JOBS),
     "docker": Entry("discovery of Docker contexts", nearest=BY_HAND),
     "down": Entry("groups of daemons in lakeshore.yaml", nearest="Ctrl-C in the worker's terminal"),
@@ -64,7 +65,6 @@ NOT_BUILT: dict[str, Entry] = {
     "gcp": Entry("discovery of Google Cloud resources", nearest=BY_HAND),
     "kube": Entry("discovery of Kubernetes contexts", nearest=BY_HAND),
     "logs": Entry("console output of daemons", nearest="the worker writes to its own terminal"),
-    "modes": Entry("modes", nearest="pass _run_config={...} to submit"),
     "mounts": Entry("mounts", nearest=FILES),
     "ps": Entry("groups of daemons in lakeshore.yaml", nearest=JOBS),
     "queues": Entry("queue records", nearest=SUBMIT),
@@ -79,6 +79,7 @@ NOT_BUILT: dict[str, Entry] = {
 
 OPTIONS = {
     "--namespace <slug>": "the namespace to work in (LAKESHORE_NAMESPACE)",
+    "--dreamrc <path>": "the .dreamrc to use (DREAMRC)",
     "--version": "print the version",
     "--help": "print this",
 }

@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 import click
@@ -87,3 +88,19 @@ def _value(text: str, pair: str, flag: str) -> Any:
 
 def _wrong(flag: str, why: str) -> click.BadParameter:
     return click.BadParameter(why, param_hint=f"'{flag}'")
+
+
+def of_file(path: str) -> dict[str, Any]:
+    """What `--config-file` names, YAML or JSON: one mapping, as JSON has it. ConfigError with file, line and key."""
+    from lakeshore.config.yaml_tree import read_mapping  # wall: YAML is for who names a file
+
+    # A date without quotes is text again.
+    found: dict[str, Any] = json.loads(json.dumps(read_mapping(Path(path)), default=str))
+    return found
+
+
+def as_yaml(value: Any) -> str:
+    """For people, in the order that it has, secrets masked."""
+    import yaml  # wall: as above
+
+    return yaml.safe_dump(masked(value), sort_keys=False, allow_unicode=True, width=10_000)

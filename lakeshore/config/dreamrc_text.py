@@ -45,6 +45,12 @@ class _Dumper(yaml.SafeDumper):
         return True
 
 
+def _text(dumper: yaml.SafeDumper, text: str) -> yaml.Node:
+    """Between double quotes where a character is not to be seen: what breaks a line in one style is lost there."""
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=None if text.isprintable() else '"')
+
+
+_Dumper.add_representer(str, _text)
 _Dumper.add_representer(
     _Tagged, lambda dumper, one: dumper.represent_mapping(TAG + one.provider.kind, one.provider.kwargs)
 )

@@ -63,7 +63,7 @@ def resolve_config(
     if server is None:
         return DreamRc()
     try:
-        return pull(server, tell=tell, environ=environ)
+        rc = composed(server.fetch())
     except Away as away:
         kept = cached(server, environ)
         if kept is None:
@@ -72,19 +72,25 @@ def resolve_config(
         rc, at = kept
         tell(f"⚠ {away}, using cached config from {at}")
         return rc
+    try:
+        keep(server, rc, environ)
+    except ConfigError as error:
+        tell(f"note: {error}")
+    return rc
 
 
-def pull(server: Server, *, tell: Callable[[str], None], environ: Mapping[str, str] = os.environ) -> DreamRc:
-    """What the server keeps, and a copy of it. Raises Away. A copy that cannot be written is only told of."""
-    rc = composed(server.fetch())
+def keep(server: Server, rc: DreamRc, environ: Mapping[str, str] = os.environ) -> Path:
+    """Make `rc` the copy of what the server keeps; where it lies. Raises ConfigError when it cannot be written."""
     place = cache_file(server, environ)
     head = {"server": server.url, "namespace": server.namespace, "at": _now()}
     try:
         _make(place.parent, cache_dir(environ))
         write_private(place, f"{_HEAD}{json.dumps(head)}\n{to_yaml(rc)}", beside=f".{FILE}.{os.getpid()}.part")
     except OSError as error:
-        tell(f"note: {place} is not written: {error.strerror or error}")
-    return rc
+        raise ConfigError(
+            f"cannot write {place}: {error.strerror or error}; XDG_CACHE_HOME names another place"
+        ) from error
+    return place
 
 
 def cached(server: Server, environ: Mapping[str, str] = os.environ) -> tuple[DreamRc, str] | None:

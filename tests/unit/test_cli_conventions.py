@@ -81,7 +81,7 @@ ALONE = {"daemon status", "daemon stop", "daemon install", "daemon uninstall", "
 TALKS = [
     name
     for name in LEAVES
-    if name.split()[0] in ("jobs", "admin", "daemon", "exec", "run", "nymph") and name not in ALONE
+    if name.split()[0] in ("jobs", "admin", "daemon", "exec", "run", "nymph", "modes") and name not in ALONE
 ]
 WORDS = {
     **dict.fromkeys(("<id>", "<id>…", "<token-id>", "<key-id>", "<exec-id>", "<name>", "<daemon>", "<command>…"), "x"),
@@ -93,6 +93,7 @@ MORE = {
     "daemon hibernate": ["--until", "+1h"],
     "daemon update": ["x", "--version", "1"],
     "daemon ota": ["x", "--version", "1"],
+    "modes update": ["--field", "tags=null"],
     "daemon set-target-version": ["1"],
     "exec": ["--queue", "q"],
     "run": ["--queue", "q"],
@@ -174,6 +175,8 @@ def arguments(command: str) -> list[click.Argument]:
         ("admin ns ls", "admin namespace list"),
         ("daemon ls", "daemon list"),
         ("admin ns rm", "admin namespace delete"),
+        ("modes ls", "modes list"),
+        ("modes rm", "modes remove"),
     ],
 )
 def test_documented_aliases_lead_to_their_command(

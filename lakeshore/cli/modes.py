@@ -1,0 +1,181 @@
+"""`lakeshore modes`: named run configs of a control plane.
+
+Rules: `add` says what it was told, `backend` and `runner` also when it was not; `update` fetches, merges here and sends
+what came of it, and a change of somebody else's in between is not lost. A secret is shown by its name only.
+Reference: cli/examples/secrets-modes-tunnels-config-nymph.md, "Modes"; api/configuration.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+
+import click
+
+from lakeshore.client.modes import Modes
+from lakeshore.config.served import flat
+
+from .exits import ExitCode
+from .failures import Failure
+from .groups import Group
+from .named import Named
+from .output import age, plain, print_json, print_table, say
+from .server import connect, server_options
+from .values import as_yaml, fields_of, merged, of_file
+
+F = TypeVar("F", bound=Callable[..., Any])
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+field_option = click.option(
+    "--field",
+    "--kwarg",
+    "fields",
+    multiple=True,
+    metavar="k=v",
+    help="A key; a dot nests, null takes it away; repeatable.",
+)
+USUAL = {"backend": "fabric", "runner": "process"}
+
+
+def file_option(what: str) -> Callable[[F], F]:
+    """`--config-file`, and what the file is to a verb."""
+    return click.option("--config-file", "file", metavar="<path>", help=f"YAML or JSON: {what}.")
+
+
+@click.group(cls=Group, aliases={"ls": "list", "rm": "remove", "delete": "remove"})
+def modes() -> None:
+    """Named run configs: where and how calls run."""
+
+
+@modes.command()
+@click.argument("name", metavar="<name>")
+@field_option
+@file_option("all of it; --field goes over it")
+@json_option
+@server_options
+@click.pass_context
+def add(
+    ctx: click.Context,
+    name: str,
+    fields: tuple[str, ...],
+    file: str | None,
+    as_json: bool,
+    url: str | None,
+    namespace: str | None,
+    token: str | None,
+) -> None:
+    """Add a mode."""
+    given = merged(of_file(file) if file else {}, fields_of(fields, "--field"))
+    with connect(ctx, url, namespace, token) as server:
+        row = Modes(server).add(name, {**USUAL, **given})
+    _told(row, f"{plain(name)} added", as_json)
+
+
+@modes.command()
+@click.argument("name", metavar="<name>", type=Named("modes"))
+@field_option
+@file_option("what the mode says from now on, whole")
+@json_option
+@server_options
+@click.pass_context
+def update(
+    ctx: click.Context,
+    name: str,
+    fields: tuple[str, ...],
+    file: str | None,
+    as_json: bool,
+    url: str | None,
+    namespace: str | None,
+    token: str | None,
+) -> None:
+    """Change what a mode says, key by key or all of it."""
+    if not fields and file is None:
+        raise Failure("say what is to change: --field k=v, or --config-file <path>", code=ExitCode.USAGE)
+    change = fields_of(fields, "--field")
+    whole = of_file(file) if file else None
+
+    def changed(row: dict[str, Any]) -> dict[str, Any]:
+        before = flat(row)
+        after = merged(before if whole is None else whole, change)
+        return {**dict.fromkeys(before), **after}
+
+    with connect(ctx, url, namespace, token) as server:
+        row = Modes(server).change(name, changed)
+    _told(row, f"{plain(name)} changed", as_json)
+
+
+@modes.command("list")
+@json_option
+@server_options
+@click.pass_context
+def list_(ctx: click.Context, as_json: bool, url: str | None, namespace: str | None, token: str | None) -> None:
+    """List a namespace's modes."""
+    with connect(ctx, url, namespace, token) as server:
+        rows = Modes(server).all()
+    if as_json:
+        print_json(rows)
+        return
+    if not rows:
+        say(f"no modes in namespace {server.namespace!r}")
+        return
+    now = datetime.now(UTC)
+    columns = ("name", "backend", "runner", "provider", "image", "resources", "tags", "changed")
+    print_table(columns, [_cells(row, now) for row in rows], right=("changed",), flexible="image")
+
+
+@modes.command()
+@click.argument("name", metavar="<name>", type=Named("modes"))
+@json_option
+@server_options
+@click.pass_context
+def show(
+    ctx: click.Context, name: str, as_json: bool, url: str | None, namespace: str | None, token: str | None
+) -> None:
+    """Print what a mode says, as YAML; a secret by its name."""
+    with connect(ctx, url, namespace, token) as server:
+        row = Modes(server).show(name)
+    if as_json:
+        print_json(row)
+    else:
+        click.echo(as_yaml({"name": row.get("name"), **flat(row)}), nl=False)
+
+
+@modes.command()
+@click.argument("name", metavar="<name>", type=Named("modes"))
+@json_option
+@server_options
+@click.pass_context
+def remove(
+    ctx: click.Context, name: str, as_json: bool, url: str | None, namespace: str | None, token: str | None
+) -> None:
+    """Remove a mode. What was submitted with it stays as it is."""
+    with connect(ctx, url, namespace, token) as server:
+        Modes(server).remove(name)
+    if as_json:
+        print_json({"name": name, "deleted": True})
+    else:
+        click.echo(f"{plain(name)} removed")
+
+
+def _told(row: dict[str, Any], done: str, as_json: bool) -> None:
+    for warning in row.get("warnings") or ():
+        say(f"warning: {warning}")
+    if as_json:
+        print_json(row)
+    else:
+        click.echo(done)
+
+
+def _cells(row: dict[str, Any], now: datetime) -> tuple[str, ...]:
+    said = flat(row)
+    resources = said.get("resources", {})
+    return (
+        str(row.get("name")),
+        str(said.get("backend", "—")),
+        str(said.get("runner", "—")),
+        str(said.get("provider", "—")),
+        str(said.get("image", "—")),
+        ", ".join(f"{key}={value}" for key, value in resources.items()) or "—",
+        ", ".join(map(str, said.get("tags", ()))) or "—",
+        age(row.get("updatedAt"), now),
+    )
