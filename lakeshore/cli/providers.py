@@ -21,13 +21,13 @@ from lakeshore.client.providers import Providers
 from .exits import ExitCode
 from .failures import Failure
 from .groups import LazyGroup
-from .kwargs import file_of, kwargs_of, merged
 from .named import Named
 from .numbers import Whole
 from .output import age, plain, print_json, print_table, say
 from .remote_failures import told
 from .server import connect, server_options
 from .table import BY_HAND, Entry
+from .values import as_yaml, fields_of, merged, of_file
 
 LAUNCHERS = ("SSH", "SLURM", "EC2", "GCE", "Kube")
 DISPATCHES = ("direct", "daemon")
@@ -76,7 +76,7 @@ def add(
     token: str | None,
 ) -> None:
     """Register a machine. `--kwarg ssh_key.$secret=<name>` refers to a secret."""
-    kwargs = merged({} if kwargs_file is None else file_of(kwargs_file), kwargs_of(pairs))
+    kwargs = merged({} if kwargs_file is None else of_file(kwargs_file), fields_of(pairs))
     with connect(ctx, url, namespace, token) as server, _named_secrets():
         row = Providers(server).add(name, launcher, kwargs, dispatch=dispatch)
     _done(row, "added", as_json)
@@ -110,14 +110,14 @@ def update(
             hint=f"lakeshore providers remove {name}, and add it again",
             code=ExitCode.USAGE,
         )
-    new = kwargs_of(pairs)
+    new = fields_of(pairs)
     if not new and kwargs_file is None and dispatch is None:
         raise Failure("nothing to change: give --kwarg, --kwargs-file or --dispatch", code=ExitCode.USAGE)
     with connect(ctx, url, namespace, token) as server, _named_secrets():
         ours = Providers(server)
         kwargs = None
         if new or kwargs_file is not None:
-            kwargs = merged(ours.show(name).get("kwargs") or {} if kwargs_file is None else file_of(kwargs_file), new)
+            kwargs = merged(ours.show(name).get("kwargs") or {} if kwargs_file is None else of_file(kwargs_file), new)
         row = ours.change(name, kwargs=kwargs, dispatch=dispatch)
     _done(row, "updated", as_json)
 
@@ -297,29 +297,9 @@ def _age(row: dict[str, Any], now: datetime) -> str:
     return age(row.get("updatedAt"), now)
 
 
-class _Masked(str):
-    """Where a secret stands."""
-
-
 def _preview(row: dict[str, Any]) -> str:
     """The row as YAML, with the names of secrets in place of references."""
-    import yaml  # wall: only who looks at one pays for it
-
-    class Dumper(yaml.SafeDumper):
-        pass
-
-    Dumper.add_representer(
-        _Masked, lambda dumper, text: dumper.represent_scalar("tag:yaml.org,2002:str", text, style='"')
-    )
-    shown = {key: _masked(row.get(key)) for key in ("name", "namespace", "launcher", "dispatch", "hidden", "kwargs")}
+    shown = {key: row.get(key) for key in ("name", "namespace", "launcher", "dispatch", "hidden", "kwargs")}
     if row.get("deletedAt"):
         shown["deletedAt"] = row["deletedAt"]
-    return yaml.dump(shown, Dumper=Dumper, sort_keys=False, allow_unicode=True)
-
-
-def _masked(value: Any) -> Any:
-    if isinstance(value, dict):
-        if "$secret" in value:
-            return _Masked(f"<secret: {value['$secret']}>")
-        return {key: _masked(inner) for key, inner in value.items()}
-    return [_masked(inner) for inner in value] if isinstance(value, list) else value
+    return as_yaml(shown)

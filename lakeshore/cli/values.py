@@ -26,7 +26,7 @@ _WORDS = {"true": True, "false": False, "null": None}
 _LARGEST = 2**63
 
 
-def fields_of(pairs: Iterable[str], flag: str) -> dict[str, Any]:
+def fields_of(pairs: Iterable[str], flag: str = "--kwarg") -> dict[str, Any]:
     """The pairs as one map, the later of two winning. click.BadParameter for what is none, or no value."""
     found: dict[str, Any] = {}
     for pair in pairs:
@@ -39,6 +39,8 @@ def fields_of(pairs: Iterable[str], flag: str) -> dict[str, Any]:
             inner = inner.setdefault(key, {})
             if not isinstance(inner, dict):
                 raise _wrong(flag, f"{pair!r}: {key} is given a value of its own, too")
+        if isinstance(inner.get(keys[-1]), dict):
+            raise _wrong(flag, f"{pair!r}: {path} holds values already")
         inner[keys[-1]] = text if keys[-1] == MARKER else _value(text, pair, flag)
     return found
 
@@ -58,11 +60,17 @@ def merged(base: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]
     return made
 
 
+class _Masked(str):
+    """Where a secret stands."""
+
+    __slots__ = ()
+
+
 def masked(value: Any) -> Any:
     """For people: each reference to a secret as `<secret: name>`."""
     if isinstance(value, Mapping):
         if _refers(value):
-            return f"<secret: {value[MARKER]}>"
+            return _Masked(f"<secret: {value[MARKER]}>")
         return {key: masked(inner) for key, inner in value.items()}
     return [masked(inner) for inner in value] if isinstance(value, list) else value
 
@@ -90,8 +98,11 @@ def _wrong(flag: str, why: str) -> click.BadParameter:
     return click.BadParameter(why, param_hint=f"'{flag}'")
 
 
-def of_file(path: str) -> dict[str, Any]:
-    """What `--config-file` names, YAML or JSON: one mapping, as JSON has it. ConfigError with file, line and key."""
+def of_file(path: str | Path) -> dict[str, Any]:
+    """What `--config-file` or `--kwargs-file` names, YAML or JSON: one mapping, as JSON has it.
+
+    ConfigError with file, line and key.
+    """
     from lakeshore.config.yaml_tree import read_mapping  # wall: YAML is for who names a file
 
     # A date without quotes is text again.
@@ -103,4 +114,10 @@ def as_yaml(value: Any) -> str:
     """For people, in the order that it has, secrets masked."""
     import yaml  # wall: as above
 
-    return yaml.safe_dump(masked(value), sort_keys=False, allow_unicode=True, width=10_000)
+    class Dumper(yaml.SafeDumper):
+        """With secrets between quotes."""
+
+    Dumper.add_representer(
+        _Masked, lambda dumper, text: dumper.represent_scalar("tag:yaml.org,2002:str", text, style='"')
+    )
+    return yaml.dump(masked(value), Dumper=Dumper, sort_keys=False, allow_unicode=True, width=10_000)

@@ -15,8 +15,8 @@ import pytest
 from served import JSON, Served, new_id
 from sshd import Sshd, running_sshd
 
-from lakeshore.cli.kwargs import kwargs_of, merged
 from lakeshore.cli.main import main
+from lakeshore.cli.values import fields_of, merged
 
 Run = Callable[..., tuple[int, str, str]]
 SECRET = "planted-5c1e"
@@ -114,7 +114,7 @@ def test_a_value_is_piped_in_or_named_and_a_terminal_is_told_so(
 )
 @pytest.mark.inventory("C-088", "C-374")
 def test_dots_nest_and_only_what_is_json_is_read_as_json(pairs: list[str], tree: dict[str, Any]) -> None:
-    assert kwargs_of(pairs) == tree
+    assert fields_of(pairs) == tree
 
 
 @pytest.mark.inventory("C-097", "C-373")
