@@ -41,6 +41,8 @@ KNOWN: dict[str, str] = {
     "LAKESHORE_BLOBS_BUCKET": "the bucket for payloads",
     "LAKESHORE_CP_DIR": "a checkout of the control plane",
     "LAKESHORE_RESULT_FILE": "set inside a job: where its result goes",
+    "LAKESHORE_PAYLOAD_FILE": "set inside a command on a daemon: where its payload lies",
+    "LAKESHORE_NYMPH_TRIAL": "set by the host daemon for its own successor: an update on trial",
 }
 POLICIES = ("strict", "minor", "off")
 
