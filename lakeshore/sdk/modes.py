@@ -51,7 +51,7 @@ def placed(name: str, dispatch: Any | None) -> tuple[Any, dict[str, Any]]:
 def _of_server(name: str, rc: DreamRc, plane: Any) -> RunConfig:
     ask = getattr(plane, "modes", None)
     if ask is not None:
-        rows = _rows(plane)
+        rows = _rows(plane, name)
         if name in rows:
             return mode_of(rows[name])
     if name == DEFAULT:
@@ -63,10 +63,11 @@ def _of_server(name: str, rc: DreamRc, plane: Any) -> RunConfig:
     raise unknown_mode(name, rc, more=more)
 
 
-def _rows(plane: Any) -> Rows:
+def _rows(plane: Any, name: str) -> Rows:
+    """The server's modes; asked anew for a name that was not there, for it may have been added since."""
     with _lock:
-        at, rows = _served.get(plane, (0.0, {}))
-    if not at or time.monotonic() - at > FRESH_S:
+        at, rows = _served.get(plane, (-FRESH_S, {}))
+    if name not in rows or time.monotonic() - at > FRESH_S:
         rows = {str(row.get("name")): row for row in plane.modes()}
         with _lock:
             _served[plane] = (time.monotonic(), rows)

@@ -40,6 +40,11 @@ def told() -> dict[str, Any]:
 
 
 @dls.udf
+def variables(prefix: str) -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name.startswith(prefix)}
+
+
+@dls.udf
 def shards(n: int) -> Iterator[list[str]]:
     for i in range(n):
         dls.run.write(f"shards/{i}.txt").write_text(str(i))
