@@ -21,6 +21,7 @@ LINES = """
 C-913 daemon exec ge-debug-1 nvidia-smi
 C-915 daemon exec --env CUDA_VISIBLE_DEVICES=0 --env BATCH=64 --timeout 60 ge-debug-1 python train.py
 C-917 daemon list
+C-241 daemon exec --id --timeout 5 --env K=V --workdir /tmp --stdin - --wait 9 --json ID true
 C-954 daemon list --json
 C-976 daemon list --json
 C-1345 daemon list
@@ -171,6 +172,52 @@ def test_a_documented_line_is_accepted_as_it_is_written(
     assert said.out == ""
     assert said.err.startswith("error: ")
     assert f"{NOWHERE}/v1/" in said.err
+
+
+MEANT: dict[str, tuple[str, dict[str, Any]]] = {
+    "C-911": ("daemon install my-server", {"alias": "my-server", "label": None, "wait": True, "wait_s": 60.0}),
+    "C-972": ("daemon install my-server --label ge-debug-1", {"label": "ge-debug-1"}),
+    "C-973": (
+        "daemon install my-server --tag gpu:a100 --runner docker --keep-alive-s 900",
+        {"tags": ("gpu:a100",), "runners": ("docker",), "keep_alive_s": 900},
+    ),
+    "C-974": ("daemon install my-server --label ge-debug-1 --binary nymph", {"binary": Path("nymph")}),
+    "C-975": (
+        "daemon install login.cluster --slurm --slurm-partition gpu",
+        {"slurm": True, "slurm_partition": "gpu", "slurm_requeue": False},
+    ),
+    "C-1274": ("daemon install my-dev-box --label dev", {"alias": "my-dev-box", "label": "dev"}),
+    "C-1329": ("daemon install bos14", {"alias": "bos14", "keep_alive_s": -1, "runners": (), "service": False}),
+    "C-1330": (
+        "daemon install h100-rig --label gpu-rig --tag gpu:h100 --tag gpu-count:8 --runner docker --runner process"
+        " --keep-alive-s 600",
+        {"tags": ("gpu:h100", "gpu-count:8"), "runners": ("docker", "process"), "keep_alive_s": 600},
+    ),
+    "C-1331": ("daemon install bos14-login --slurm --slurm-partition xeon-g6-volta", {"slurm": True}),
+    "C-977": ("daemon list --watch", {"watch": 2.0}),
+    "C-978": ("daemon list --watch 5", {"watch": 5.0}),
+    "C-981": ("daemon show ge-debug-1 --watch", {"watch": 2.0}),
+}
+
+
+@pytest.mark.parametrize(
+    ("line", "meant"),
+    [pytest.param(*case, id=case[0], marks=pytest.mark.inventory(row)) for row, case in MEANT.items()],
+)
+def test_a_documented_line_means_what_its_page_says(
+    line: str, meant: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "nymph").touch()
+    name, verb, *words = line.split()
+    with click.Context(program) as ctx:
+        group = program.get_command(ctx, name)
+    assert isinstance(group, click.Group)
+    with click.Context(group) as ctx:
+        command = group.get_command(ctx, verb)
+        assert command is not None
+        found = command.make_context(verb, words, parent=ctx).params
+    assert {key: found[key] for key in meant} == meant
 
 
 @pytest.mark.parametrize("line", rows(FLAGS))
