@@ -11,7 +11,7 @@ from typing import Any, Final
 from lakeshore.wire.messages import Pair
 from lakeshore.wire.states import IllegalTransition
 
-from . import commands, endings, events, upkeep
+from . import commands, endings, events, told, upkeep
 from .instructions import ReleaseExec, ReleaseJob, ReleaseSetup, SendFrames
 from .leaving import begin_drain
 from .polls import STRIDE, Flight
@@ -37,8 +37,7 @@ def poll_answered(it: State, event: events.PollAnswered, now: float) -> None:
     if flight is None:
         return
     answer = event.answer
-    if type(answer.get("lease_s")) in (int, float) and answer["lease_s"] > 0:
-        it.polls.lease_s = float(answer["lease_s"])
+    it.polls.lease_s = told.positive(answer.get("lease_s")) or it.polls.lease_s
     usable = it.polls.usable_until(flight.sent_at)
     _goodbye_is_over(it, flight)
     if now >= usable:
@@ -128,13 +127,13 @@ def _batch_back(it: State, batch: int, event: str) -> tuple[Pair, ...]:
 
 
 def _read_acks(it: State, asked: Sequence[Pair], answers: Any, now: float) -> None:
-    told = {(a.get("invocation_id"), a.get("claim")): a for a in answers or () if isinstance(a, Mapping)}
+    answered = {told.pair((a.get("invocation_id"), a.get("claim"))): a for a in told.maps(answers)}
     for pair in asked:
-        job, said = it.held.get(*pair), told.get(pair, {})
+        job, said = it.held.get(*pair), answered.get(pair, {})
         if job is None or pair not in it.acks:
             continue  # it was answered by another route
         result = said.get("result")
-        if result in _SETTLED:
+        if type(result) is str and result in _SETTLED:
             item = it.acks.answered(pair)
             assert item is not None, "it was there a moment ago"
             it.held.move(job, "answer", now)
@@ -148,7 +147,7 @@ def _read_acks(it: State, asked: Sequence[Pair], answers: Any, now: float) -> No
         it.acks.unanswered((pair,), now + REFUSED_PAUSE_S)
         it.say("warning", f"the ack of {job.key} was not taken: {result or 'no answer'} {said.get('error') or ''}")
         if result == "gap":
-            expected = int(said.get("expected") or 0)
+            expected = told.count(said.get("expected"))
             it.out.append(SendFrames(invocation_id=job.id, claim=job.claim, expected=expected))
 
 
@@ -180,8 +179,8 @@ def _told(it: State, kind: str, id_: str, event: str, now: float) -> None:
 def lose(it: State, pairs: Any, now: float) -> bool:
     """Claims that are somebody else's by now; whether that is new."""
     news = False
-    for pair in pairs or ():
-        job = it.held.get(*pair) if len(pair) == 2 else None
+    for pair in told.pairs(pairs):
+        job = it.held.get(*pair)
         if job is not None and job.state not in ("lost", "unlisted"):
             news = True
             lose_job(it, job, now)
@@ -202,7 +201,7 @@ def _follow_one(it: State, command: commands.Command, usable: float, epoch: floa
     if kind == "cancel":
         return _cancel(it, body, now)
     if kind == "setup":
-        return _receive_task(it, it.setups, command.id or f"of poll {it.polls.seen}", body, now)
+        return _receive_task(it, it.setups, command.id or f"poll-{it.polls.seen}", body, now)
     if kind == "exec":
         return _receive_task(it, it.execs, body["exec_id"], body, now)
     if kind == "run":

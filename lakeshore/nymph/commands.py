@@ -7,10 +7,12 @@ nothing. A kind that is known with a body that does not fit is `Unknown` like on
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias
 
 from lakeshore.wire.values import value
+
+from . import told
 
 Map: TypeAlias = Mapping[str, Any]
 
@@ -42,7 +44,7 @@ def read(commands: Any) -> tuple[list[Command], list[Unknown]]:
     """The commands of an answer in the order in which they are followed, and those to skip."""
     understood: list[Command] = []
     skipped: list[Unknown] = []
-    for raw in commands if isinstance(commands, Sequence) else ():
+    for raw in told.items(commands):
         one = _read_one(raw)
         if isinstance(one, Command):
             understood.append(one)
@@ -67,10 +69,6 @@ def _read_one(raw: Any) -> Command | Unknown:
     if missing:
         return Unknown(kind=kind, why=f"its body needs {missing}")
     return Command(id=str(raw.get("id") or ""), kind=kind, body=body)
-
-
-def _number(value: object) -> bool:
-    return type(value) in (int, float)
 
 
 def _text(value: object) -> bool:
@@ -105,7 +103,7 @@ def _update(body: Map) -> str | None:
 
 
 def _hibernate(body: Map) -> str | None:
-    return None if _number(body.get("until_epoch_s")) else "until_epoch_s (a number)"
+    return None if told.number(body.get("until_epoch_s")) is not None else "until_epoch_s (a number)"
 
 
 def _anything(_body: Map) -> str | None:

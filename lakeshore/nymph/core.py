@@ -32,6 +32,7 @@ _HANDLERS: Final[Mapping[type, Callable[[State, Any, float], None]]] = {
     events.JobStarted: work.job_started,
     events.JobOutput: work.job_output,
     events.JobEnded: work.job_ended,
+    events.FramesLost: work.frames_lost,
     events.ExecEnded: work.exec_ended,
     events.SetupEnded: work.setup_ended,
     events.HostDetected: work.host_detected,

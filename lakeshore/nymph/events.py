@@ -121,6 +121,15 @@ class JobEnded:
 
 
 @value
+class FramesLost:
+    """`SendFrames` could not: what it yielded from `expected` on is not here any more, or none of it is frames."""
+
+    invocation_id: str
+    claim: int
+    expected: int
+
+
+@value
 class ExecEnded:
     """`result` is the callback's body: {exit_code, stdout, stderr, duration_ms, error?, …}."""
 
@@ -199,6 +208,7 @@ Event: TypeAlias = (
     | JobStarted
     | JobOutput
     | JobEnded
+    | FramesLost
     | ExecEnded
     | SetupEnded
     | HostDetected

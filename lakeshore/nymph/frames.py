@@ -22,6 +22,8 @@ from lakeshore.wire.values import value
 
 RUN_FRAMES: Final = 1024
 RUN_BYTES: Final = 1 << 20
+MOST_FILES: Final = 1000
+"""What is looked through each time. Who writes frames waits with sixteen."""
 _DIGITS: Final = 20
 _ARRAY_OF_4: Final = 0x94
 _DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -68,7 +70,7 @@ class FrameReader:
 
     def back_to(self, seq: int) -> bool:
         """Read from this number on; whether it is still there."""
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, NoFrames):
             folder = os.open(self._directory, _DIRECTORY)
             try:
                 before = [number for number in _numbers(folder) if number <= seq]
@@ -81,7 +83,7 @@ class FrameReader:
 
     def remove_taken(self) -> None:
         """Everything up to where this stands is stored."""
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, NoFrames):
             folder = os.open(self._directory, _DIRECTORY)
             try:
                 for number in _numbers(folder):
@@ -149,8 +151,13 @@ def whole(data: bytes) -> tuple[int, int]:
 
 
 def _numbers(folder: int) -> list[int]:
-    names = [name for name in os.listdir(folder) if len(name) == _DIGITS and name.isascii() and name.isdecimal()]
-    return sorted(map(int, names))
+    names: list[str] = []
+    with os.scandir(folder) as entries:
+        for looked_at, entry in enumerate(entries):
+            if looked_at >= MOST_FILES:
+                raise NoFrames(f"more than {MOST_FILES} files lie among the frames")
+            names.append(entry.name)
+    return sorted(int(name) for name in names if len(name) == _DIGITS and name.isascii() and name.isdecimal())
 
 
 def _name(number: int) -> str:

@@ -17,6 +17,7 @@ from ..wire.values import value
 from .config import Config
 from .detect import HostFacts
 from .detecting.tags import merge_runners, merge_tags
+from .told import number
 
 
 @value
@@ -83,15 +84,11 @@ def read_answer(answer: Mapping[str, Any]) -> HelloAnswer:
     return HelloAnswer(
         worker_id=_text(answer.get("worker_id")),
         key_id=_text(answer.get("key_id")),
-        server_time_epoch_s=_number(answer.get("server_time_epoch_s")),
-        key_rotation_max_age_s=_number(answer.get("key_rotation_max_age_s")),
+        server_time_epoch_s=number(answer.get("server_time_epoch_s")),
+        key_rotation_max_age_s=number(answer.get("key_rotation_max_age_s")),
         reject=refused,
     )
 
 
 def _text(said: object) -> str | None:
     return said if isinstance(said, str) and said else None
-
-
-def _number(said: object) -> float | None:
-    return float(said) if isinstance(said, int | float) and not isinstance(said, bool) else None

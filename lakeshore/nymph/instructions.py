@@ -62,7 +62,9 @@ class SendResult:
 
 @value
 class SendFrames:
-    """The ack of this claim was a gap: store its frames from `expected` on. No event follows, the ack is sent again."""
+    """The ack of this claim was a gap: store its frames from `expected` on. The ack is sent again; FramesLost follows
+    where they are not there.
+    """
 
     invocation_id: str
     claim: int

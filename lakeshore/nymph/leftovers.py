@@ -104,4 +104,7 @@ class Leftovers:
 
 
 def _size(path: Path) -> int:
-    return sum(os.lstat(os.path.join(at, name)).st_size for at, _, names in os.walk(path) for name in names)
+    try:
+        return sum(os.lstat(os.path.join(at, name)).st_size for at, _, names in os.walk(path) for name in names)
+    except RecursionError:
+        return BYTES  # a nest of directories: the first to go

@@ -33,6 +33,7 @@ from . import follow as following
 from .frames import FrameReader, NoFrames, Run
 from .keeping.client import KeeperClient, KeeperLost, Kept
 from .keeping.protocol import STDERR, STDOUT
+from .told import count
 from .watching import Bell, Watcher
 from .workdir import FRAMES
 
@@ -350,7 +351,7 @@ def _refusal(path: str, error: Exception) -> _NotTaken | None:
     body = getattr(error, "body", None)
     said = body if isinstance(body, Mapping) else {}
     if status == 409 and said.get("error") == "gap":
-        return _Gap(int(said.get("expected") or 0))
+        return _Gap(count(said.get("expected")))
     if status == 409:
         return _Stale(str(said.get("hint") or error))
     if status == 507 and path == LOG_CHUNK:

@@ -23,7 +23,7 @@ from . import follow
 from .exec_result import RESTARTED, ended_by_itself, lasted_ms
 from .keeping.client import Exit, KeeperClient, KeeperLost, Kept, NotSpawned, Order
 from .keeping.job import GRACE_S
-from .keeping.protocol import STDERR, STDOUT
+from .keeping.protocol import STDERR, STDOUT, is_id
 from .runners.process import Run, order, outcome
 from .workdir import Account, Workdir, WorkdirError
 
@@ -74,6 +74,8 @@ class Setups:
     async def release(self, setup_id: str) -> None:
         """Its outcome was taken: nothing of it stays."""
         self._stopped.pop(setup_id, None)
+        if not is_id(_job_id(setup_id)):
+            return  # it was refused
         with contextlib.suppress(KeyError, KeeperLost):  # it never began; or the next keeper tells it to `recovered`
             await self._keeper.wait(_job_id(setup_id))
             await self._keeper.forget(_job_id(setup_id))

@@ -28,6 +28,7 @@ from ..net.trio_ import AsyncPool
 from ..wire.messages import JSON, MSGPACK, OCTETS
 from ..wire.signing import SigningError
 from .identity import Identity, Recovery
+from .told import number
 
 Map = Mapping[str, Any]
 
@@ -80,7 +81,7 @@ class Transport:
 
     async def post(self, path: str, body: Map, *, timeout_s: float = PATIENCE_S, lane: str = "") -> Map:
         """Send a map; the map that was answered. TransportError for everything else."""
-        return _map_of(await self._send("POST", path, msgpack.packb(body), MSGPACK, timeout_s=timeout_s, lane=lane))
+        return _map_of(await self._send("POST", path, _packed(body), MSGPACK, timeout_s=timeout_s, lane=lane))
 
     async def post_bytes(
         self, path: str, data: bytes, *, query: Map | None = None, timeout_s: float = PATIENCE_S
@@ -119,7 +120,7 @@ class Transport:
         while True:
             answer = await self._hello(body, timeout_s)
             identity, said = self._identity, answer.get("reject")
-            server_time = _number(answer.get("server_time_epoch_s"))
+            server_time = number(answer.get("server_time_epoch_s"))
             if identity is None:
                 return answer
             if said is None:
@@ -140,7 +141,7 @@ class Transport:
         identity = self._identity
         if identity is not None:
             body = {**body, "public_key": identity.public_key}
-        return _map_of(await self._send("POST", HELLO, msgpack.packb(body), MSGPACK, timeout_s=timeout_s))
+        return _map_of(await self._send("POST", HELLO, _packed(body), MSGPACK, timeout_s=timeout_s))
 
     # ---- one request
 
@@ -173,7 +174,7 @@ class Transport:
                 what = self._identity.refused(
                     answer.status,
                     refused.body.get("error"),
-                    server_time=_number(refused.body.get("server_time_epoch_s")),
+                    server_time=number(refused.body.get("server_time_epoch_s")),
                     now=time.time(),
                     retried=retried,
                 )
@@ -244,6 +245,15 @@ class Transport:
             pool.close()
 
 
+def _packed(body: Map) -> bytes:
+    """What a job or the host says may be no Unicode text (a lone surrogate): a `?` stands for it."""
+    try:
+        packed: bytes = msgpack.packb(body, unicode_errors="replace")
+    except (ValueError, TypeError, OverflowError) as error:
+        raise TransportError(None, f"this cannot be sent: {error}") from error
+    return packed
+
+
 def _map_of(answer: Response) -> Map:
     try:
         told = _decoded(answer)
@@ -274,7 +284,3 @@ def _refusal(answer: Response, path: str) -> TransportError:
     hint = f" ({body['hint']})" if isinstance(body.get("hint"), str) else ""
     revoked = (answer.status, said) == (403, REVOKED)
     return TransportError(answer.status, f"{said}{hint}", body, revoked=revoked)
-
-
-def _number(said: object) -> float | None:
-    return float(said) if isinstance(said, int | float) and not isinstance(said, bool) else None

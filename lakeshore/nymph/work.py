@@ -50,6 +50,17 @@ def job_ended(it: State, event: events.JobEnded, now: float) -> None:
     it.acks.put(job.pair, endings.ack_of(job))
 
 
+def frames_lost(it: State, event: events.FramesLost, now: float) -> None:
+    """A success needs every frame (K-24): without them it is a failure, which needs none."""
+    job = it.held.get(event.invocation_id, event.claim)
+    if job is None or job.state != "ended" or job.pair not in it.acks:
+        return  # it was answered meanwhile
+    message = f"what it yielded was not taken: frame {event.expected} is expected, and is not here"
+    job.ending = {"state": "failed", "error": {"type": "DispatchError", "message": message}}
+    it.say("warning", f"{job.key}: {message}")
+    it.acks.put(job.pair, endings.ack_of(job))
+
+
 def stop_job(it: State, job: Job, why: str, now: float) -> None:
     """Stop a body that starts or runs; its ending is told as `killed`, for this reason."""
     it.held.move(job, "stop", now)

@@ -15,6 +15,7 @@ more of it than is allowed. Reference: nymph/daemons.md, "Shared workdir contrac
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
@@ -144,11 +145,19 @@ class Workdir:
                     _copy(outputs / name, target)
 
     def remove(self) -> None:
-        """After a success, and before another attempt. What a job made unremovable is asked for through `sudo -n`."""
-        shutil.rmtree(self.path, onerror=_unlock)
-        if os.path.lexists(self.path) and os.geteuid() != 0 and shutil.which("sudo"):
-            argv = ["sudo", "-n", "rm", "-rf", "--one-file-system", "--", str(self.path)]
-            subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=60)  # noqa: S603
+        """After a success, and before another attempt. What is too deep for us is `rm`'s affair, and what a job made
+        unremovable that of `sudo -n`. OSError when it cannot be tried.
+        """
+        with contextlib.suppress(RecursionError):
+            shutil.rmtree(self.path, onerror=_unlock)
+        for helper in ((), ("sudo", "-n")):
+            if not os.path.lexists(self.path):
+                return
+            if helper and (os.geteuid() == 0 or shutil.which(helper[0]) is None):
+                return
+            argv = [*helper, "rm", "-rf", "--one-file-system", "--", str(self.path)]
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=60)  # noqa: S603
 
 
 def made_root(root: Path) -> None:
@@ -165,13 +174,16 @@ def _left(path: Path, most: int) -> bytes:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
         raise WorkdirError(f"the job left no {path.name}: {_why(error)}") from None
-    with open(fd, "rb") as file:
+    try:
         found = os.fstat(fd)
         if not stat.S_ISREG(found.st_mode):
             raise WorkdirError(f"{path.name} is not a file")
         if found.st_size > most:
             raise WorkdirError(f"{path.name} has {found.st_size} bytes: the limit is {most} ({most >> 20} MiB)")
-        return file.read(most)
+        with open(fd, "rb", closefd=False) as file:
+            return file.read(most)
+    finally:
+        os.close(fd)
 
 
 def _copy(source: Path, target: Path) -> None:

@@ -172,6 +172,21 @@ def test_an_ack_that_is_a_gap_asks_for_the_missing_frames_and_is_sent_again() ->
     world.one(SendAcks)
 
 
+@pytest.mark.inventory("K-24")
+def test_a_success_whose_frames_are_not_there_any_more_is_a_failure() -> None:
+    world = World().up(run("a"))
+    world.ended("a", last_seq=9)
+    world.acked("gap", expected=4)
+    world.tell(events.FramesLost(invocation_id="a", claim=1, expected=4))
+    assert "frame 4 is expected" in world.said
+    world.wait()
+    item = world.one(SendAcks).items[0]
+    assert (item["state"], item["error"]["type"], "last_seq" in item) == ("failed", "DispatchError", False)
+    world.acked("ok")
+    assert world.one(ReleaseJob).keep
+    world.tell(events.FramesLost(invocation_id="a", claim=1, expected=4))  # it comes late
+
+
 @pytest.mark.inventory("K-2")
 @pytest.mark.parametrize("result", ["ok", "duplicate", "stale"])
 def test_each_final_answer_ends_the_telling(result: str) -> None:

@@ -68,7 +68,7 @@ class Decoder:
                 return
             try:
                 message = json.loads(self._buffer[_LENGTH.size : end])
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 raise BadMessage(f"no JSON: {error}") from None
             del self._buffer[:end]
             if not isinstance(message, dict):

@@ -92,3 +92,5 @@ async def _quietly(do: Callable[..., Awaitable[None]], *what: object) -> None:
         await do(*what)
     except (KeeperError, OSError) as error:
         log.warning("%s: %s", what[0], error)
+    except Exception:
+        log.exception("%s", what[0])

@@ -12,6 +12,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
+from urllib.parse import quote
 
 import trio
 
@@ -21,6 +22,7 @@ from .. import answers, events, instructions
 from ..events import Event
 from ..identity import Identity, IdentityError
 from ..tasks import EXEC
+from ..told import positive
 from ..transport import Transport, TransportError
 
 Map = Mapping[str, Any]
@@ -135,7 +137,7 @@ class Contact:
                 return  # it was given up while the answer was being read
             self._tell(event)
             if isinstance(event, events.PollAnswered):
-                lease_s = _positive(event.answer.get("lease_s")) or LEASE_S
+                lease_s = positive(event.answer.get("lease_s")) or LEASE_S
                 self._vouched(lease_s, trio.current_time() - sent_at)
 
     async def _acks(self, one: instructions.SendAcks) -> None:
@@ -164,7 +166,7 @@ class Contact:
 
     async def _tell_result(self, kind: str, id_: str, result: Map) -> None:
         if kind == EXEC:
-            await self._transport.post(f"/v1/daemon/exec/{id_}/result", result)
+            await self._transport.post(f"/v1/daemon/exec/{quote(id_, safe='')}/result", result)
         else:
             await self._transport.post("/v1/daemon/event", self._setup_event(id_, result))
 
@@ -259,10 +261,6 @@ class Contact:
         except IdentityError as error:
             return events.RotationFailed(reason=str(error))
         return events.KeyRotated(key_id=identity.key_id)
-
-
-def _positive(said: object) -> float | None:
-    return float(said) if isinstance(said, int | float) and not isinstance(said, bool) and said > 0 else None
 
 
 def _chance() -> float:

@@ -29,7 +29,6 @@ from ..payloads import Payloads
 from ..relay import Followed
 from ..runners.process import Outcome, Refused, Run, failed
 from ..runners.registry import Runners
-from ..transport import TransportError
 from ..workdir import made_root
 from .line import Line
 from .pending import Pending
@@ -109,7 +108,7 @@ class Jobs:
     def send_frames(self, one: instructions.SendFrames) -> None:
         job = self._jobs.get((one.invocation_id, one.claim))
         if job is not None and job.kept is not None:
-            self._nursery.start_soon(self._resend, job.kept, one.expected)
+            self._nursery.start_soon(self._resend, job, one.expected)
 
     # ---- adoption
 
@@ -222,11 +221,15 @@ class Jobs:
         except KeeperError as error:
             log.debug("leases at the keeper: %s", error)
 
-    async def _resend(self, kept: Kept, expected: int) -> None:
+    async def _resend(self, job: _Job, expected: int) -> None:
+        assert job.kept is not None, "it was spawned"
         try:
-            await self._line.parts.relay.resend(kept, expected)
-        except (TransportError, OSError) as error:
-            log.warning("%s: frames from %d on were not taken: %s", kept.id, expected, error)
+            there = await self._line.parts.relay.resend(job.kept, expected)
+        except Exception as error:
+            log.warning("%s: frames from %d on were not taken: %s", job.kept.id, expected, error, exc_info=True)
+            return
+        if not there:
+            self._tell(events.FramesLost(invocation_id=job.pair[0], claim=job.pair[1], expected=expected))
 
     async def _stop(self, job: _Job) -> None:
         assert job.kept is not None and job.stop is not None, "asked after the spawn"
@@ -245,6 +248,8 @@ class Jobs:
                     await trio.to_thread.run_sync(self._leftovers.add, job.pair[0])
         except (KeeperError, OSError) as error:
             log.warning("%s.%s is not cleared away: %s", *job.pair, error)
+        except Exception:
+            log.exception("%s.%s is not cleared away", *job.pair)
 
 
 def run_of(body: Map, *, args: bytes | Path) -> Run:

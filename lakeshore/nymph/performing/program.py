@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 
 import trio
@@ -10,6 +11,8 @@ from .. import events, instructions
 from ..events import Event
 from ..transport import Transport
 from ..update import Program, UpdateError, install
+
+log = logging.getLogger("nymph.update")
 
 
 class Updates:
@@ -36,5 +39,8 @@ class Updates:
             )
         except UpdateError as error:
             self._tell(events.UpdateFailed(version=one.version, reason=str(error)))
+        except Exception as error:
+            log.exception("the update to %s", one.version)
+            self._tell(events.UpdateFailed(version=one.version, reason=f"{type(error).__name__}: {error}"))
         else:
             self._tell(events.UpdateInstalled(version=one.version))
