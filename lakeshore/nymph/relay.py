@@ -20,7 +20,7 @@ import logging
 import os
 import random
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack, suppress
+from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -51,7 +51,10 @@ AWAY_S: Final = 30.0
 TIMEOUT_S: Final = 30.0
 NOTED: Final = "relayed.json"
 _NOTE_BYTES: Final = 1 << 20
-_SOONEST_S, _LATEST_S = 0.02, 1.0
+SHORT_S: Final = 0.08
+"""So long a job runs unheard."""
+_SOONEST_S, _HINTED_S, _LATEST_S = 0.02, 0.25, 1.0
+"""Between two looks, at first; where the system tells of changes; at last."""
 _PASSING: Final = frozenset({None, 0, 401, 403, 408, 425, 429, 500, 502, 503, 504, 507})
 """A key that was revoked is the daemon's affair: it leaves."""
 _OUTPUTS: Final = (STDOUT, STDERR)
@@ -96,6 +99,10 @@ class Relay:
         called with the end of what it prints, now and then. Cancel it where nobody wants the rest.
         """
         one = _One(self._line, job, self._root / str(job.claim["invocation_id"]), tell)
+        with trio.move_on_after(SHORT_S):  # a short job is over before there is anything to be heard of it
+            await self._ended(one)
+            if one.said_nothing():
+                return one.followed
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._ended, one)
             nursery.start_soon(one.send_logs, self._watcher)
@@ -141,6 +148,15 @@ class _One:
         for bell in self._bells:
             bell.ring()
 
+    def said_nothing(self) -> bool:
+        """Of one that has ended: whether it has printed nothing, and is no stream."""
+        directory = self.job.directory
+        for name in _OUTPUTS:
+            with suppress(FileNotFoundError):
+                if os.lstat(f"{directory}/{name}").st_size:
+                    return False
+        return not os.path.lexists(f"{self._workdir}/{FRAMES}")
+
     # -- what it yields
 
     async def send_frames(self, watcher: Watcher) -> None:
@@ -173,22 +189,22 @@ class _One:
     async def _pump(self, watcher: Watcher) -> None:
         bell = self._bell()
         with ExitStack() as watched:
-            watched.enter_context(watcher.watching(self._workdir, bell))
+            soonest_s = _HINTED_S if watched.enter_context(self._watching(watcher, self._workdir, bell)) else _SOONEST_S
             hinted = False
-            wait_s = _SOONEST_S
+            wait_s = soonest_s
             while True:
                 over = self._over.is_set()
-                if not hinted and self.frames.is_stream():
-                    hinted = watched.enter_context(watcher.watching(self._workdir / FRAMES, bell))
+                if not hinted and not over and self.frames.is_stream():
+                    hinted = watched.enter_context(self._watching(watcher, self._workdir / FRAMES, bell))
                 run = self.frames.read()
                 if run is not None:
-                    wait_s = _SOONEST_S
+                    wait_s = soonest_s
                     await self._send_run(run)
                     self.frames.remove_taken()
                 elif over:
                     return
                 else:
-                    wait_s = _SOONEST_S if await bell.wait(wait_s) else min(wait_s * 1.5, _LATEST_S)
+                    wait_s = soonest_s if await bell.wait(wait_s) else min(wait_s * 1.5, _LATEST_S)
 
     async def _send_run(self, run: Run) -> None:
         body = {**self._who, "seq": run.seq, "frames": run.frames}
@@ -206,9 +222,10 @@ class _One:
         """Until its end."""
         bell = self._bell()
         wanted = bool(self._who["claim"])
-        wait_s, told_at, told = _SOONEST_S, -TAIL_PACE_S, b""
+        told_at, told = -TAIL_PACE_S, b""
         self._offsets.update(self._read_note())
-        with watcher.watching(self._directory, bell):
+        with self._watching(watcher, self._directory, bell) as hinted:
+            wait_s = soonest_s = _HINTED_S if hinted else _SOONEST_S
             while True:
                 over = self._over.is_set()
                 sent = False
@@ -229,9 +246,9 @@ class _One:
                 if over and not sent:
                     return
                 if not sent:
-                    wait_s = _SOONEST_S if await bell.wait(wait_s) else min(wait_s * 1.5, _LATEST_S)
+                    wait_s = soonest_s if await bell.wait(wait_s) else min(wait_s * 1.5, _LATEST_S)
                 elif not over:
-                    wait_s = _SOONEST_S
+                    wait_s = soonest_s
                     with trio.move_on_after(PACE_S):
                         await self._over.wait()  # the last of it does not wait for its turn
 
@@ -289,6 +306,10 @@ class _One:
             return {}
 
     # -- both
+
+    def _watching(self, watcher: Watcher, directory: Path, bell: Bell) -> AbstractContextManager[bool]:
+        """Of what has ended nothing more is to come."""
+        return nullcontext(False) if self._over.is_set() else watcher.watching(directory, bell)
 
     def _bell(self) -> Bell:
         bell = Bell()

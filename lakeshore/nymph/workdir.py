@@ -83,9 +83,12 @@ class Workdir:
         if size > MAX_PAYLOAD:
             raise WorkdirError(f"arguments of {size} bytes: the limit is {MAX_PAYLOAD} (100 MiB)")
         try:
-            made_root(root)
-            made.remove()
-            made.path.mkdir(0o700)
+            try:
+                made.path.mkdir(0o700)
+            except (FileExistsError, FileNotFoundError, NotADirectoryError):
+                made_root(root)
+                made.remove()
+                made.path.mkdir(0o700)
             if isinstance(args, Path):
                 os.replace(args, made.path / ARGS)
                 os.chmod(made.path / ARGS, 0o600)
@@ -143,6 +146,27 @@ class Workdir:
             except OSError as error:
                 if error.errno == errno.EXDEV:
                     _copy(outputs / name, target)
+
+    def result_size(self) -> int:
+        """In bytes; 0 when there is none."""
+        try:
+            return os.lstat(self.path / RESULT).st_size
+        except OSError:
+            return 0
+
+    def remove_plain(self) -> bool:
+        """What nearly every job leaves. False when there is more, for `remove`."""
+        path = str(self.path)
+        try:
+            for name in (ARGS, RESULT):
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(f"{path}/{name}")
+            os.rmdir(path)
+        except FileNotFoundError:
+            return True
+        except OSError:
+            return False
+        return True
 
     def remove(self) -> None:
         """After a success, and before another attempt. What is too deep for us is `rm`'s affair, and what a job made

@@ -44,7 +44,15 @@ class Kin:
     def orphans(self) -> bool:
         """A cheap look for all jobs: whether the keeper has a child that is no job's program."""
         found = processes.children()
-        return found is None or any(pid not in self._by_pid and pid not in self._helpers for pid in found)
+        if found is None:
+            return True
+        return any(pid not in self._by_pid and pid not in self._helpers and not self._hatches(pid) for pid in found)
+
+    def _hatches(self, pid: int) -> bool:
+        """Whether a nest has just forked it: nobody else can be in a nest's session."""
+        process = processes.look(pid)
+        nest = None if process is None else self._by_pid.get(process.session)
+        return nest is not None and nest.nest
 
     def members(self, job: Job, everything: dict[int, processes.Process]) -> set[int]:
         """What of a job still runs."""

@@ -207,11 +207,13 @@ class Contact:
         told = {a.get("exec_id"): a for a in answer.get("results") or () if isinstance(a, Mapping)}
         for one in some:
             said = told.get(one.id)
-            refused = {"error": "it was not answered"} if said is None else said.get("refused")
+            refused: Any = "it was not answered" if said is None else said.get("refused")
             if refused is None:
                 self._tell(events.ResultAnswered(kind=one.kind, id=one.id))
-            else:
+            elif isinstance(refused, Mapping):
                 self._not_taken(one, str(refused.get("error")), refused.get("status"))
+            else:
+                self._not_taken(one, str(refused), None)
 
     def _not_taken(self, one: instructions.SendResult, reason: str, status: int | None) -> None:
         self._tell(events.ResultFailed(kind=one.kind, id=one.id, rand=_chance(), reason=reason, status=status))

@@ -9,9 +9,10 @@ Reference: nymph/daemons, "Runners"; CONTRACT K-11, K-12; DESIGN §5.
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -21,6 +22,7 @@ import trio
 from lakeshore.wire.messages import Pair
 
 from .. import endings, events, instructions
+from ..clocks import now
 from ..events import Event
 from ..execs import PayloadError
 from ..keeping.client import KeeperError, KeeperLost, Kept
@@ -36,6 +38,10 @@ from .pending import Pending
 Map = Mapping[str, Any]
 KEEPERS_PART: Final = 0.95
 """Of a lease: the core ends a body before that."""
+TIDY_S: Final = 0.03
+"""What is over is cleared away so much later, together."""
+VOUCH_S: Final = 0.25
+"""Between two words to the keeper about leases."""
 _REASONS: Final = {endings.GRACE_EXPIRED: "shutdown", endings.CANCELLED: "cancel"}
 """Why the core stops something -> as the keeper records it."""
 _NOT_OURS: Final = ("lost", "lease")
@@ -76,6 +82,11 @@ class Jobs:
         self._root, self._payloads, self._leftovers = root, payloads, leftovers
         self._one_at_a_time = trio.Lock()
         self._jobs: dict[Pair, _Job] = {}
+        self._vouched_until = -math.inf
+        self._lease_s = 0.0
+        self._vouching = False
+        self._over: list[tuple[_Job, bool]] = []
+        """To be cleared away."""
 
     @property
     def _runners(self) -> Runners:
@@ -99,11 +110,17 @@ class Jobs:
     def release(self, one: instructions.ReleaseJob) -> None:
         job = self._jobs.pop((one.invocation_id, one.claim), None)
         if job is not None and job.kept is not None:
-            self._pending.start(self._release, job, one.keep)
+            self._over.append((job, one.keep))
+            if len(self._over) == 1:
+                self._pending.start(self._clear_away)
 
     def vouched(self, lease_s: float, took_s: float) -> None:
         """A poll was answered: the keeper ends what runs by itself when no other one is, were this daemon to freeze."""
-        self._nursery.start_soon(self._vouch, lease_s, took_s)
+        self._vouched_until = now() + max(0.0, lease_s * KEEPERS_PART - took_s)
+        self._lease_s = lease_s
+        if not self._vouching:
+            self._vouching = True
+            self._nursery.start_soon(self._vouch)
 
     def send_frames(self, one: instructions.SendFrames) -> None:
         job = self._jobs.get((one.invocation_id, one.claim))
@@ -161,12 +178,13 @@ class Jobs:
                 run = run_of(job.body, args=args)
                 await self._line.ready()
                 runner = self._runners.of(run)
-                if not self._may_begin(*job.pair):
-                    self._tell(events.TimerFired())  # its lease is over: let the core see that first
-                    return _unbegun().ending
-                job.before.shield = True  # from here on it is stopped through the keeper
-                with trio.CancelScope(shield=True):
-                    job.kept = await runner.start(run)
+                async with runner.turns or nullcontext():
+                    if not self._may_begin(*job.pair):
+                        self._tell(events.TimerFired())  # its lease is over: let the core see that first
+                        return _unbegun().ending
+                    job.before.shield = True  # from here on it is stopped through the keeper
+                    with trio.CancelScope(shield=True):
+                        job.kept = await runner.start(run)
         if job.kept is None:
             return _unbegun().ending
         self._tell(events.JobStarted(invocation_id=job.pair[0], claim=job.pair[1], epoch=time.time()))
@@ -212,12 +230,21 @@ class Jobs:
                 return await self._payloads.beside(ending, job.pair[0])
         return ending
 
-    async def _vouch(self, lease_s: float, took_s: float) -> None:
+    async def _vouch(self) -> None:
+        """At once, and then not again for a while: polls of a busy daemon are many."""
+        told = -math.inf
+        while self._vouched_until > told:
+            told = self._vouched_until
+            await self._renew(told)
+            await trio.sleep(VOUCH_S)
+        self._vouching = False
+
+    async def _renew(self, until: float) -> None:
         running = [job.kept.id for job in self._jobs.values() if job.kept is not None and job.kept.exit is None]
         try:
-            await self._line.lease(lease_s)
+            await self._line.lease(self._lease_s)
             if running:
-                await self._line.keeper.renew(max(0.0, lease_s * KEEPERS_PART - took_s), running)
+                await self._line.keeper.renew(max(0.0, until - now()), running)
         except KeeperError as error:
             log.debug("leases at the keeper: %s", error)
 
@@ -238,6 +265,14 @@ class Jobs:
             await self._line.keeper.stop(job.kept.id, why=why, grace_s=grace_s)
         except KeeperError as error:
             log.warning("%s.%s is not stopped: %s", *job.pair, error)
+
+    async def _clear_away(self) -> None:
+        """All that end within a moment: the keeper is told of them at once."""
+        await trio.sleep(TIDY_S)
+        over, self._over = self._over, []
+        async with trio.open_nursery() as nursery:
+            for job, keep in over:
+                nursery.start_soon(self._release, job, keep)
 
     async def _release(self, job: _Job, keep: bool) -> None:
         assert job.kept is not None, "it was spawned"

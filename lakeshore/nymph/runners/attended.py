@@ -83,6 +83,7 @@ class AttendedRunner(ProcessRunner):
     ) -> None:
         super().__init__(keeper, root, environ, grace_s=grace_s)
         self._kind, self._place = kind, place
+        self.turns = None  # an image may be fetched for minutes
 
     async def start(self, run: Run) -> Kept:
         private = self._private(job_id(run))

@@ -24,6 +24,7 @@ import trio
 from lakeshore._self import import_path
 
 from .. import follow
+from ..brief import Brief
 from ..keeping.client import Exit, KeeperClient, Kept, NotSpawned, Order
 from ..keeping.job import GRACE_S
 from ..warm import Warm
@@ -39,6 +40,10 @@ LONGEST_WORD = 100 << 10
 LOST = ("lease", "daemon gone", "keeper", "lost")
 """Endings by which an attempt is lost, not failed: the claim is given back, and nothing is acked."""
 SHUTDOWN = "shutdown"
+AT_ONCE = 8
+"""Jobs that are begun at the same time: each waits for no more than these, and its claim was looked at right before."""
+SMALL = 64 << 10
+"""Bytes that are not worth a thread."""
 _STRIPPED = ("LAKESHORE_", "LAKESHORED_", "DREAMLAKE_", "PYTHON", "SECRETS_KEY")
 
 
@@ -112,6 +117,9 @@ class ProcessRunner:
     ) -> None:
         self._keeper, self._root, self._environ, self._grace_s = keeper, root, dict(environ), grace_s
         self.warm = Warm(keeper) if warm else None
+        self._brief = Brief()
+        self.turns: trio.Semaphore | None = trio.Semaphore(AT_ONCE)
+        """For whoever begins a job; None: no turns are taken."""
 
     async def run(self, run: Run) -> Outcome:
         """From the directory to the outcome; nothing of it is left but a failed one's directory. KeeperLost when the
@@ -129,7 +137,11 @@ class ProcessRunner:
         """Prepare and begin; Refused when it cannot be."""
         try:
             owner = None if run.as_user is None else Account.named(run.as_user)
-            await trio.to_thread.run_sync(Workdir.create, self._root, run.invocation_id, run.args, owner)
+            made_of = self._root, run.invocation_id, run.args, owner
+            if owner is None and isinstance(run.args, bytes) and len(run.args) <= SMALL:
+                await self._brief.run(Workdir.create, *made_of)
+            else:
+                await trio.to_thread.run_sync(Workdir.create, *made_of)
         except (WorkdirError, OSError) as error:
             raise Refused(failed("DaemonError", str(error))) from None
         workdir = Workdir.at(self._root, run.invocation_id)
@@ -148,6 +160,8 @@ class ProcessRunner:
         """
         ended = await self._keeper.wait(job.id)
         workdir = Workdir.at(self._root, job.claim["invocation_id"])
+        if ended.code == 0 and workdir.result_size() <= SMALL:
+            return await self._brief.run(outcome, job.claim, ended, workdir, Path(job.directory))
         return await trio.to_thread.run_sync(outcome, job.claim, ended, workdir, Path(job.directory))
 
     async def release(self, job: Kept, *, keep: bool) -> None:
@@ -155,7 +169,7 @@ class ProcessRunner:
         workdir = Workdir.at(self._root, job.claim["invocation_id"])
         if keep:
             await trio.to_thread.run_sync(workdir.keep, Path(job.directory))
-        else:
+        elif not await self._brief.run(workdir.remove_plain):
             await trio.to_thread.run_sync(workdir.remove)
         await self._keeper.forget(job.id)
 
