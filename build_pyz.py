@@ -10,13 +10,14 @@ nothing. Pure third-party code is in `lakeshore/_vendor`; compiled modules trave
 `lakeshore/_vendor/_native/<platform>/<cp311…|abi3>/`; `lakeshore/_bootstrap.py` unpacks those that a machine can use.
 
 Rule: the same commit gives the same bytes. Wheels are named by hash in requirements/pyz.txt; entries are sorted, dated
-SOURCE_DATE_EPOCH (else 1980-01-01) and stored, not compressed: two zlibs need not agree. Downloads are kept in
-build/wheels, so a second build needs no network.
+SOURCE_DATE_EPOCH (else 1980-01-01) and stored, not compressed: two zlibs need not agree. Of bzip2 there is one.
+Downloads are kept in build/wheels, so a second build needs no network.
 """
 
 from __future__ import annotations
 
 import argparse
+import bz2
 import hashlib
 import importlib.util
 import io
@@ -51,8 +52,8 @@ PLATFORMS = {  # name as os.uname() gives it -> pip's platform tags, the oldest 
     "darwin_arm64": [f"macosx_{system}_0_arm64" for system in (11, 12, 13, 14)]
     + ["macosx_11_0_universal2", "macosx_10_10_universal2"],
 }
-PACKED = ("textual", "linkify_it", "mdit_py_plugins")  # unpacked with the rest
-PACKAGE = "lakeshore/_vendor/_packed.zip"
+PACKED = ("textual", "linkify_it", "mdit_py_plugins", "markdown_it", "mdurl", "pygments")  # for screens
+PACKAGE = "lakeshore/_vendor/_packed.zip.bz2"
 NOT_IMPORTED = ("pycparser",)  # cffi wants it to build modules; ours are built
 DROPPED = re.compile(  # of the pure wheels
     r"(^|/)(_tests|tests|__pycache__|__pyinstaller)/|\.(pyi|so|c|h|pyx|pxd)$|(^|/)py\.typed$|^_yaml/|^anyio/pytest_plugin\.py$"
@@ -216,7 +217,7 @@ def pack(entries: dict[str, bytes]) -> None:
     body = io.BytesIO()
     with zipfile.ZipFile(body, "w", zipfile.ZIP_STORED) as archive:
         add(archive, {name.removeprefix(vendor): entries.pop(name) for name in names})
-    entries[PACKAGE] = body.getvalue()
+    entries[PACKAGE] = bz2.compress(body.getvalue())
 
 
 # --- wheels

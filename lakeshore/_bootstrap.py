@@ -27,7 +27,7 @@ from typing import Any
 
 OWN = ("lakeshore/", "dreamlake/")
 NATIVE = "lakeshore/_vendor/_native/"
-PACKED = "lakeshore/_vendor/_packed.zip"
+PACKED = "lakeshore/_vendor/_packed.zip.bz2"
 TEMPORARY = "lakeshore-run-"
 UNUSED_AFTER = 30 * 86400  # seconds
 PATIENCE = 60  # seconds to wait for another first run, which may have been stopped
@@ -264,7 +264,7 @@ def unpack(archive: str, root: str, content: str, platform: str, start: Any, *, 
             now = start.boot()
             since, tags = known(os.path.join(root, start.MARKER)) if kept else (now, [])
             tags = sorted({*tags, start.python_tag()})
-            files = dict(members(opened, platform, tags))
+            files = dict(packed(opened) if start.SCREENS else members(opened, platform, tags))
     except (zipfile.BadZipFile, KeyError, EOFError) as problem:
         raise SystemExit(f"lakeshore: {archive} is damaged ({problem}): get it again") from problem
     doubtful = since not in ("", now)  # the machine went down before this was surely on the disk
@@ -319,12 +319,15 @@ def members(opened: zipfile.ZipFile, platform: str, tags: list[str]) -> list[tup
     folders = tuple(f"{NATIVE}{platform}/{tag}/" for tag in [*tags, "abi3"])
     for info in opened.infolist():
         name = info.filename
-        if info.is_dir() or not name.startswith(OWN) or ".." in name.split("/") or ".dist-info/" in name:
+        if (
+            info.is_dir()
+            or not name.startswith(OWN)
+            or ".." in name.split("/")
+            or ".dist-info/" in name
+            or name == PACKED
+        ):
             continue
-        if name == PACKED:
-            with zipfile.ZipFile(io.BytesIO(opened.read(info))) as packed:
-                found += [(f"{os.path.dirname(name)}/{part}", packed.read(part)) for part in packed.namelist()]
-        elif not name.startswith(NATIVE):
+        if not name.startswith(NATIVE):
             found.append((name, opened.read(info)))
         elif name.startswith(folders):
             with zipfile.ZipFile(io.BytesIO(opened.read(info))) as wheel:
@@ -332,6 +335,19 @@ def members(opened: zipfile.ZipFile, platform: str, tags: list[str]) -> list[tup
                 kept = [part for part in wheel.namelist() if KEPT.match(part) and not part.endswith(NOT_KEPT)]
                 found += [(f"{folder}/{part}", wheel.read(part)) for part in kept]
     return found
+
+
+def packed(opened: zipfile.ZipFile) -> list[tuple[str, bytes]]:
+    """(name, body) of what only screens need."""
+    try:
+        import bz2  # wall: a Python may lack it
+    except ImportError:
+        raise SystemExit(
+            "lakeshore: this Python was built without bzip2, in which the screens are packed: use another one"
+        ) from None
+    folder = os.path.dirname(PACKED)
+    with zipfile.ZipFile(io.BytesIO(bz2.decompress(opened.read(PACKED)))) as screens:
+        return [(f"{folder}/{name}", screens.read(name)) for name in screens.namelist()]
 
 
 def parents(name: str) -> list[str]:

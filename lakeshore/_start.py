@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 CONTENT = ""
+SCREENS = False  # which tree `_bootstrap.py` unpacks: the program's, or the one of `_screens.py`
 MARKER = ".lakeshore"  # in an unpacked tree, its last file: see `marker`
 STAMP = 315532800  # the time of every directory of a whole tree (1980-01-01, the oldest that a zip can hold)
 BOOT = "/proc/sys/kernel/random/boot_id"
@@ -144,9 +145,12 @@ def hold(root: str) -> int:
     return lock
 
 
-def unpacked() -> "tuple[str, int]":
-    """The tree of this archive and a lock on it, when it is trusted and whole; else its place and -1."""
+def unpacked(beside: str = "") -> "tuple[str, int]":
+    """The tree of this archive and a lock on it, when it is trusted and whole; else its place and -1. `beside` is added
+    to its name: see `_screens.py`.
+    """
     root = cache_root()
+    root = root and root + beside
     try:
         return root, -1 if not root or unsafe(root) else hold(root)
     except OSError:

@@ -49,12 +49,15 @@ def tui(ctx: click.Context, url: str | None, config: str | None, interval: float
             hint=f"`curl {url.rstrip('/')}/status` and `…/events` say the same, `lakeshore daemon status` says less",
             code=ExitCode.USAGE,
         )
+    from lakeshore import _screens  # wall: only a screen pays for Textual
+
+    _screens.extend_path()
     try:
-        from lakeshore.tui.nymph_app import NymphApp  # wall: only a screen pays for Textual
+        from lakeshore.tui.nymph_app import NymphApp  # wall: as above
     except ModuleNotFoundError as missing:
         raise Failure(
             f"this needs the package {missing.name}",
-            hint="`pip install 'lakeshore[tui]'`, or use the one file, which has it",
+            hint="`pip install 'lakeshore[tui]'`; the one file has it",
         ) from missing
 
     app = NymphApp(url, interval=max(interval, LEAST_S), hint=hint)
