@@ -42,6 +42,10 @@ LINES = (
     ("daemon_start_s", "start to the first poll, s", "≤ 1"),
     ("daemon_idle_pss_mib", "idle daemon with its keeper, MiB PSS", "≤ 40"),
     ("daemon_idle_cpu_percent", "idle daemon, % of a core", "≤ 0.2"),
+    ("daemon_idle_processes", "  processes", ""),
+    ("daemon_warm_pss_mib", "with a nest and its spares, MiB PSS", ""),
+    ("daemon_warm_cpu_percent", "  % of a core", ""),
+    ("daemon_warm_processes", "  processes", ""),
 )
 
 
@@ -86,6 +90,7 @@ def measured(children: Children, less: int, *, with_peers: bool) -> dict[str, fl
         row(lambda: ours.udf_round_trip(stage, 40 // less, warm=True))
         row(lambda: ours.udf_round_trip(stage, 20 // less, warm=False))
         row(lambda: ours.udf_rate(stage, 200 // less))
+        row(lambda: ours.idle(stage, 20 / less, "warm"), 1)
         if with_peers:
             _peers(children, less, row)
     finally:

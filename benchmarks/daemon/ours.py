@@ -142,17 +142,30 @@ def udf_rate(stage: Stage, count: int) -> Figures:
     return {"udfs_s": count / (time.perf_counter() - begun)}
 
 
-def idle(stage: Stage, for_s: float) -> Figures:
-    """`idle_pss_mib` and `idle_cpu_percent` of the daemon, its keeper, the keeper's guard and what is warm."""
+def idle(stage: Stage, for_s: float, kind: str = "idle") -> Figures:
+    """`daemon_idle_pss_mib` and `daemon_idle_cpu_percent` of the daemon, its keeper and the keeper's guard; `kind`
+    "warm": after functions, with the interpreters that are kept for the next one.
+    """
+    time.sleep(SETTLES_S)
     pids = _daemon_tree(stage)
     before, begun = procfs.cpu_s(pids), time.monotonic()
     time.sleep(for_s)
     share = 100 * (procfs.cpu_s(pids) - before) / (time.monotonic() - begun)
-    return {"daemon_idle_pss_mib": procfs.pss_mib(pids), "daemon_idle_cpu_percent": share}
+    return {
+        f"daemon_{kind}_pss_mib": procfs.pss_mib(pids),
+        f"daemon_{kind}_cpu_percent": share,
+        f"daemon_{kind}_processes": float(len(pids)),
+    }
+
+
+SETTLES_S = 1.0
+"""After the last of what was asked of it a daemon still tidies up, and a nest forks its spares."""
 
 
 def _daemon_tree(stage: Stage) -> list[int]:
-    """Keeper and guard leave their parent's session: they are known by what is in their environment."""
+    """Keeper and guard leave their parent's session: they are known by what is in their environment, and what is warm
+    by its parents.
+    """
     mark = next(
         line
         for line in Path(f"/proc/{stage.daemon.pid}/environ").read_bytes().split(b"\0")
@@ -163,4 +176,4 @@ def _daemon_tree(stage: Stage) -> list[int]:
         with contextlib.suppress(OSError):
             if mark in Path(f"/proc/{entry}/environ").read_bytes().split(b"\0"):
                 found.add(int(entry))
-    return sorted(found - {stage.server.pid})
+    return sorted(set(procfs.tree(found)) - {stage.server.pid, os.getpid()})

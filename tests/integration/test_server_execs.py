@@ -89,6 +89,42 @@ def test_who_waits_is_told_as_soon_as_it_ends_with_what_it_printed(peer: Peer) -
     assert row["created_at"] <= row["started_at"] <= row["finished_at"]
 
 
+def test_several_results_in_one_request_are_answered_each_by_itself(peer: Peer) -> None:
+    first, second, running = peer.run(), peer.run(), peer.run()
+    assert {command["id"] for command in peer.poll()} == {first, second, running}
+    peer.end(first, 3)
+    told = [
+        {"exec_id": first, "exit_code": 3},
+        {"exec_id": second, "exit_code": 0, "stdout": b"out"},
+        {"exec_id": running, "exit_code": -7},
+        {"exec_id": "nobody", "exit_code": 0},
+        {"exit_code": 0},
+    ]
+    answer = peer.post("/v1/daemon/exec/results", {"results": told})
+    assert answer.status == 200
+    again, taken, wrong, unknown, nameless = answer.body["results"]
+    assert again == {"exec_id": first, "ok": True, "status": "done", "ignored": True, "duplicate": True}
+    assert taken == {"exec_id": second, "ok": True, "status": "done"}
+    assert (wrong["exec_id"], wrong["refused"]["status"]) == (running, 422)
+    assert (unknown["refused"]["status"], nameless["refused"]["status"]) == (404, 422)
+    assert (peer.show(second)["stdout_b64"], peer.show(running)["status"]) == (b64(b"out"), "running")
+    assert peer.post("/v1/daemon/exec/results", {"results": {}}).status == 422
+
+
+def test_a_submit_that_waits_is_answered_with_the_end_or_when_its_time_is_over(peer: Peer) -> None:
+    path = f"/v1/namespaces/default/workers/{peer.id}/exec"
+    late = peer.server.post(f"{path}?wait_s=0.1", {"command": "true"}, encoding=JSON)
+    assert (late.status, sorted(late.body)) == (202, ["exec_id", "worker_id"])
+    assert peer.taken()["exec_id"] == late.body["exec_id"]
+    parked = peer.polling()
+    waiting = POOL.submit(peer.server.post, f"{path}?wait_s=20", {"command": "false"}, encoding=JSON)
+    (command,) = parked.result(10)
+    peer.end(command["id"], 1, stdout=b"said")
+    answer = waiting.result(10)
+    assert (answer.status, answer.body["exec_id"], answer.body["exit_code"]) == (200, command["id"], 1)
+    assert answer.body["stdout_b64"] == b64(b"said")
+
+
 @pytest.mark.inventory("S-332", "S-333", "S-713")
 def test_one_that_has_not_ended_is_told_as_it_is_when_the_window_is_over(peer: Peer) -> None:
     id_ = peer.run("sleep 40")

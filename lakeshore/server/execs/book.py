@@ -73,6 +73,8 @@ class Execs:
         """Of the polls that wait now, each worker's newest."""
         self._turns: Counter[Of] = Counter()
         """How often a worker has had another session, or none any more."""
+        self._newest: dict[Of, str] = {}
+        """The session that said hello last, of each worker."""
         self._sessions: dict[Of, str] = {}
         """The newest session that polled, of each worker that has something open."""
         for job in kept.unended():
@@ -126,8 +128,14 @@ class Execs:
 
     def sit(self, ns: str, worker: str, seat: Seat) -> None:
         """A poll is about to wait: until `leave`, what is submitted may go with it."""
-        if seat.slots > 0:
+        if seat.slots > 0 and seat.session >= self._newest.get((ns, worker), ""):
             self._seats[ns, worker] = seat
+
+    def _end_turn(self, of: Of, session: str) -> None:
+        """Of any other session: what it was given and was not sent is taken back."""
+        self._turns[of] += 1
+        self._newest[of] = session
+        self._seats.pop(of, None)
 
     def leave(self, ns: str, worker: str, seat: Seat) -> None:
         """It waits no more."""
@@ -259,7 +267,7 @@ class Execs:
 
     async def superseded(self, ns: str, worker: str, session: str) -> None:
         """A session begins: what an older one took and did not report has failed."""
-        self._turns[ns, worker] += 1
+        self._end_turn((ns, worker), session)
         old = [job for job in self._running.get((ns, worker), {}).values() if job.session != session]
         await self._take_back([job for job in old if job.is_unsent])
         await self._fail([job for job in old if job.state == "running"], RESTARTED)
@@ -267,7 +275,7 @@ class Execs:
     async def abandoned(self, ns: str, worker: str, why: str) -> None:
         """The worker is gone: what it runs has failed, and if it was killed, what waits for it, too."""
         of = (ns, worker)
-        self._turns[of] += 1
+        self._end_turn(of, "")
         if why != KILLED:
             await self._take_back([job for job in self._running.get(of, {}).values() if job.is_unsent])
         waiting = self._pending.get(of, {}) if why == KILLED else {}
