@@ -12,6 +12,7 @@ import contextlib
 import os
 import re
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -40,6 +41,7 @@ from .server import client_of, namespace_option, url_option
 if TYPE_CHECKING:
     from lakeshore.remote.installs import Install, Installs
     from lakeshore.remote.launch import Host, How, Started
+    from lakeshore.remote.packing import Packed
     from lakeshore.remote.program import Program
     from lakeshore.remote.ssh import Connection, Place
 
@@ -50,6 +52,7 @@ _LOG_LINES = 20
 _ALIAS_CHARACTERS = 30  # of a token's name, whose limit is 64
 _RELEASES = ("{base}/dreamlake/nymph/latest/nymph-{triple}", "{base}/latest/lakeshore")
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+DIRECTORY = click.Path(exists=True, file_okay=False, path_type=Path)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +74,8 @@ class Asked:
     tunnel: bool | None
     docker_group: bool
     wait_s: float
+    code: Path | None
+    allow_pickled: bool
 
 
 @click.command("install")
@@ -98,6 +103,12 @@ class Asked:
 )
 @click.option("--binary", type=FILE, metavar="<path>", help="Send this file of Lakeshore instead of the running one.")
 @click.option("--nymph-base-url", metavar="<url>", help="Let the host download a release from there instead.")
+@click.option(
+    "--code", type=DIRECTORY, metavar="<dir>", help="Copy this directory of modules; functions are imported from it."
+)
+@click.option(
+    "--allow-pickled", is_flag=True, help="Let it run functions that were sent by value (of scripts, notebooks)."
+)
 @click.option("--python", default="", metavar="<path>", help="The host's Python (default: any from 3.11 on).")
 @click.option("--admin-token", metavar="<token>", help="The server's admin token (LAKESHORE_ADMIN_TOKEN).")
 @click.option("--wait/--no-wait", default=True, show_default=True, help="Wait until the daemon is registered.")
@@ -133,8 +144,24 @@ def install(ctx: click.Context, /, **given: Any) -> int:
         if program is not None and program.stale:
             say(f"note: {program.path} is older than this checkout: build it again with python3 build_pyz.py")
         installs = Installs(default_directory(os.environ))
-        with client_of(choice) as client, Connection(asked.place) as connection:
-            return _Installing(asked, client, connection, installs, program, as_json=given["as_json"]).run()
+        with (
+            packed(asked.code) as code,
+            client_of(choice) as client,
+            Connection(asked.place) as connection,
+        ):
+            return _Installing(asked, client, connection, installs, program, code, as_json=given["as_json"]).run()
+
+
+@contextlib.contextmanager
+def packed(directory: Path | None) -> Iterator[Packed | None]:
+    """The code to send as one file, while the block lasts; None without any."""
+    from lakeshore.remote.packing import pack  # wall: only these commands load what reaches hosts
+
+    if directory is None:
+        yield None
+        return
+    with tempfile.TemporaryDirectory(prefix="lakeshore-code-") as place:
+        yield pack(directory, Path(place, "code.tar.gz"))
 
 
 # --- what is asked
@@ -178,6 +205,8 @@ def _checked(given: dict[str, Any]) -> Asked:
         tunnel=given["tunnel"],
         docker_group=not given["no_docker_group"],
         wait_s=given["wait_s"] if given["wait"] else 0.0,
+        code=given["code"],
+        allow_pickled=given["allow_pickled"],
     )
 
 
@@ -211,11 +240,12 @@ class _Installing:
         connection: Connection,
         installs: Installs,
         program: Program | None,
+        code: Packed | None,
         *,
         as_json: bool,
     ) -> None:
         self._asked, self._client, self._connection = asked, client, connection
-        self._installs, self._program, self._as_json = installs, program, as_json
+        self._installs, self._program, self._code, self._as_json = installs, program, code, as_json
         self._launch_id = Ulids(lambda: time.time_ns() // 1_000_000, os.urandom).new()
         self._label = f"{asked.prefix}-{self._launch_id}"
         self._copied_by: str | None = None
@@ -252,6 +282,7 @@ class _Installing:
                     "how": self._asked.how,
                     "copiedBy": self._copied_by,
                     "tunnelPort": row.port,
+                    "code": host.code(self._launch_id) if self._code is not None else None,
                 }
             )
         return ExitCode.OK
@@ -275,12 +306,12 @@ class _Installing:
     def _bootstrapped(self, row: Install, token: str) -> tuple[Host, Install]:
         from lakeshore.remote import launch  # wall: as above
 
-        asked, program = self._asked, self._program
+        asked, program, code = self._asked, self._program, self._code
         host = launch.prepare(
             self._connection,
             self._launch_id,
             python=asked.python,
-            size=program.size if program is not None else 32 << 20,
+            size=(program.size if program is not None else 32 << 20) + (2 * code.size if code is not None else 0),
             docker_group=asked.docker_group,
             server=None if asked.tunnel else asked.server_url or self._client.url,
         )
@@ -294,6 +325,9 @@ class _Installing:
             self._note_platform(host, program)
             show = sys.stderr.isatty() and not self._as_json
             self._copied_by = launch.send(self._connection, host, self._launch_id, program, show=show)
+        if code is not None:
+            launch.send_code(self._connection, host, self._launch_id, code.path)
+            self._print(f"  code: {code.files} files ({code.size / 1024:.0f} KiB) of {asked.code}")
         started = launch.start(
             self._connection,
             host,
@@ -305,6 +339,7 @@ class _Installing:
             how=asked.how,
             partition=asked.partition,
             requeue=asked.requeue,
+            code=code is not None,
         )
         self._tell_started(started)
         return host, row
@@ -356,6 +391,10 @@ class _Installing:
 
         asked = self._asked
         keys = [*config.INSTALLED_KEYS, "runtime.workdir", *(["daemon.lanes"] if asked.queues else [])]
+        keys += [
+            *(["runtime.python_path"] if asked.code else []),
+            *(["runtime.allow_pickled"] if asked.allow_pickled else []),
+        ]
         whole = config.Config(
             server=config.ServerSection(url=server, token_file="token", namespace=self._client.namespace),  # noqa: S106
             daemon=config.DaemonSection(label=self._label, tags=asked.tags, lanes=asked.queues),
@@ -364,6 +403,8 @@ class _Installing:
                 runners=asked.runners,
                 default_runner=asked.runners[0],
                 keep_alive_s=asked.keep_alive_s,
+                python_path=(host.code(self._launch_id),) if asked.code is not None else (),
+                allow_pickled=asked.allow_pickled,
             ),
         )
         text = config.render(whole, keys)

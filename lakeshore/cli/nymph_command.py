@@ -29,6 +29,7 @@ VERBS = {
     "--queue", type=Named("queues"), metavar="<name>", help="Queue to drain, or a prefix `a*` (DREAMLAKE_QUEUE)."
 )
 @click.option("--worker-id", metavar="<id>", help="What this daemon is called until the server names it.")
+@click.option("--allow-pickled", is_flag=True, help="Run functions that were sent by value ([runtime] allow_pickled).")
 @click.option(
     "--record",
     type=click.Path(dir_okay=False, path_type=Path),
@@ -43,6 +44,7 @@ def nymph(
     token: str | None,
     queue: str | None,
     worker_id: str | None,
+    allow_pickled: bool,
     record: Path | None,
 ) -> int | None:
     """Run the daemon on this host: it takes jobs, commands and scripts."""
@@ -51,5 +53,7 @@ def nymph(
     from lakeshore.nymph import start  # wall: only the daemon pays for it
     from lakeshore.nymph.lookup import Flags  # wall: as above
 
-    flags = Flags(config=config, server=server, token=token, queue=queue, worker_id=worker_id)
+    flags = Flags(
+        config=config, server=server, token=token, queue=queue, worker_id=worker_id, allow_pickled=allow_pickled
+    )
     return start.run(flags, record=record)

@@ -31,6 +31,7 @@ KNOWN: dict[str, str] = {
     "LAKESHORE_BASE_URL": "where install.sh finds releases",
     "LAKESHORE_LOG_FORMAT": "human or json",
     "LAKESHORE_DAEMON": "the daemon that scripts/smoke-exec.sh uses; set inside a job of the host daemon",
+    "LAKESHORE_DEV_DIR": "where scripts/dev-up.sh keeps its logs (default ~/.local/state/lakeshore/dev)",
     "LAKESHORE_DAEMON_KEY_MAX_AGE_S": "how old a daemon's key may get, on the server (default 2592000)",
     "LAKESHORE_DAEMON_KEY_OVERLAP_S": "how long a key is good beside its successor, on the server (default 600)",
     "LAKESHORE_DAEMON_SKEW_S": "how far a daemon's clock may be off, on the server (default 300)",

@@ -88,6 +88,12 @@ def _names(value: Any) -> tuple[str, ...]:
     return tuple(_name(one) for one in value)
 
 
+def _paths(value: Any) -> tuple[str, ...]:
+    if not isinstance(value, list | tuple):
+        raise ValueError("must be a list of paths")  # noqa: TRY004 - one kind of error, as above
+    return tuple(dict.fromkeys(_path(one) for one in value))
+
+
 def _subscriptions(value: Any) -> tuple[str, ...]:
     return tuple(dict.fromkeys(check_subscription(one, "a queue") for one in _names(value)))
 
@@ -188,13 +194,17 @@ class DaemonSection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuntimeSection:
-    """`max_invocations` 0 is no bound; `keep_alive_s` -1 never leaves, 0 leaves when it is idle."""
+    """`max_invocations` 0 is no bound; `keep_alive_s` -1 never leaves, 0 leaves when it is idle. `python_path` are the
+    directories of functions' modules; `allow_pickled` lets functions in that were sent by value.
+    """
 
     workdir: str = _key("/var/lib/dreamlake/udf", _path)
     max_invocations: int = _key(100, _whole(0))
     runners: tuple[str, ...] = _key(("process",), _runners)
     default_runner: str = _key("process", _runner)
     keep_alive_s: int = _key(300, _keep_alive)
+    python_path: tuple[str, ...] = _key((), _paths)
+    allow_pickled: bool = _key(False, _flag)
     auto_update: bool = _key(False, _flag)
     auto_update_check_interval_s: float = _key(300.0, _time(above=False))
 

@@ -239,11 +239,20 @@ class Daemon:
     def _parts(self, keeper: KeeperClient) -> Parts:
         default = self._config.runtime.default_runner
         return Parts(
-            runners=Runners(keeper, self._root, self._environ, default=default),
+            runners=Runners(keeper, self._root, self._importing(), default=default),
             execs=Execs(keeper, self._transport, self._directory / "execs", self._environ, payloads=self._payloads),
             setups=Setups(keeper, self._root, self._environ),
             relay=Relay(self._transport, keeper, self._root),
         )
+
+    def _importing(self) -> dict[str, str]:
+        """The environment of jobs, with the directories that the configuration names for their modules."""
+        places = [str(self._boot.place(written)) for written in self._config.runtime.python_path]
+        for place in places:
+            if not os.path.isdir(place):
+                log.warning("runtime.python_path — there is no directory %s: nothing is imported from it", place)
+        whole = [*places, *filter(None, self._environ.get("PYTHONPATH", "").split(os.pathsep))]
+        return {**self._environ, **({"PYTHONPATH": os.pathsep.join(whole)} if places else {})}
 
     # ---- life
 
@@ -263,6 +272,7 @@ class Daemon:
             payloads=self._payloads,
             leftovers=leftovers,
             may_begin=shell.may_begin,
+            flags=("--allow-pickled",) if self._config.runtime.allow_pickled else (),
         )
         contact = Contact(
             shell.tell,

@@ -6,6 +6,7 @@
     token         --token, LAKESHORE_TOKEN, server.token_file
     queue         --queue, DREAMLAKE_QUEUE, the first of daemon.lanes, "default"
     worker id     --worker-id, else {machine id}-{ULID}
+    by value      --allow-pickled, runtime.allow_pickled
     log filter    RUST_LOG, log.level                    log format    LAKESHORE_LOG_FORMAT, log.format
 
 An empty variable is as one that is not set. A relative path of the file is taken from the working directory, and where
@@ -45,6 +46,7 @@ class Flags:
     token: str | None = None
     queue: str | None = None
     worker_id: str | None = None
+    allow_pickled: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,6 +109,8 @@ def boot(flags: Flags = Flags(), environ: Mapping[str, str] = os.environ, system
         except ValueError as error:
             raise ConfigError(f"{'--server' if flags.server else 'LAKESHORE_SERVER'} — {error}") from None
         config = replace(config, server=replace(config.server, url=server))
+    if flags.allow_pickled:
+        config = replace(config, runtime=replace(config.runtime, allow_pickled=True))
     said = environ.get("LAKESHORE_LOG_FORMAT")
     if said:
         config = replace(config, log=replace(config.log, format=log_format(said, warnings)))

@@ -1,8 +1,8 @@
 """The life of one daemon on a host: look and make room, start, look after, remove. Each step is one script there.
 
-    ~/.local/share/nymph/launches/<launch id>/    0700: nymph, token (0600), udf-daemon.toml, work/
+    ~/.local/share/nymph/launches/<launch id>/    0700: nymph, token (0600), udf-daemon.toml, code/, work/
     ~/.local/share/nymph-<launch id>.log          stdout and stderr
-    /tmp/nymph-<launch id>                        what is copied, until it is moved into its place
+    /tmp/nymph-<launch id>[.code]                 what is copied, until it is moved into its place
 
 Reference: nymph/install-remote-daemon.md, "What it does"; N-348…N-361.
 """
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 from .copying import copy
@@ -40,6 +41,10 @@ class Host:
     has_rsync: bool
     joined_docker: bool
     unreached: str | None
+
+    def code(self, launch_id: str) -> str:
+        """Where the user's modules lie there."""
+        return f"{self.directory(launch_id)}/code"
 
     def directory(self, launch_id: str) -> str:
         """Where a launch lies there."""
@@ -115,6 +120,11 @@ def send(connection: Connection, host: Host, launch_id: str, program: Program, *
     return copy(connection, program.path, staged_path(launch_id), rsync_there=host.has_rsync, show=show)
 
 
+def send_code(connection: Connection, host: Host, launch_id: str, archive: Path) -> None:
+    """Copy packed code there; `start` unpacks it."""
+    copy(connection, archive, f"{staged_path(launch_id)}.code", rsync_there=host.has_rsync, show=False)
+
+
 def start(
     connection: Connection,
     host: Host,
@@ -127,6 +137,7 @@ def start(
     how: How = "process",
     partition: str = "",
     requeue: bool = False,
+    code: bool = False,
 ) -> Started:
     """Put everything into its place, and start the daemon. What fails leaves nothing there but the log."""
     report = connection.script(
@@ -141,6 +152,7 @@ def start(
             "how": how,
             "partition": partition,
             "requeue": "yes" if requeue else "no",
+            "code": "yes" if code else "no",
             "grace": str(GRACE_S + 30),
         },
         timeout_s=_START_S,

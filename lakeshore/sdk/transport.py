@@ -301,18 +301,22 @@ class Resolver:
         return found
 
 
+_ON_A_HOST = "on a daemon's host: `daemon install --code <dir>`, or python_path in its configuration"
+
+
 def _import(module: str, qualname: str) -> Callable[..., Any]:
     if module == "__main__" or not module:
         raise WorkerError(
             f"cannot import module {module!r}: the function {qualname} belongs to the submitter's script; "
-            "move it to a module that the worker can import"
+            f"move it to a module that the worker can import ({_ON_A_HOST})"
         )
     try:
         found: Any = importlib.import_module(module)
     except Exception as error:
         raise WorkerError(
             f"cannot import module {module!r}: {type(error).__name__}: {error}; start the worker where the module "
-            "can be imported (its directory, PYTHONPATH), or register the function with it"
+            f"can be imported (its directory, PYTHONPATH; {_ON_A_HOST}), register the function with it, or send the "
+            "function by value: define it in the script that submits, and start worker or daemon with --allow-pickled"
         ) from error
     for part in qualname.split("."):
         try:
@@ -358,8 +362,9 @@ def _unpickle(fn: Mapping[str, Any], allow_pickled: bool, policy: str) -> Callab
     where = fn.get("where") or fn.get("qualname") or "a function"
     if not allow_pickled:
         raise TransportError(
-            f"this worker refuses pickled functions ({where}); start it with --allow-pickled, "
-            "or move the function to a module that the worker can import"
+            f"this worker refuses pickled functions ({where}); start it with --allow-pickled (a daemon: "
+            "`daemon install --allow-pickled`, or allow_pickled in its configuration), or move the function to a "
+            f"module that the worker can import ({_ON_A_HOST})"
         )
     check_runtime(fn.get("runtime"), policy)
     blob = fn.get("blob")

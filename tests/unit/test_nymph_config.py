@@ -71,6 +71,8 @@ def warnings_of(text: str) -> list[str]:
         pytest.param("runtime", "runners", ("process",), marks=pytest.mark.inventory("N-042", "C-802")),
         pytest.param("runtime", "default_runner", "process", marks=pytest.mark.inventory("N-043", "C-803")),
         pytest.param("runtime", "keep_alive_s", 300, marks=pytest.mark.inventory("N-044", "C-804")),
+        ("runtime", "python_path", ()),
+        ("runtime", "allow_pickled", False),
         pytest.param("runtime", "auto_update", False, marks=pytest.mark.inventory("N-045", "C-805")),
         pytest.param("runtime", "auto_update_check_interval_s", 300, marks=pytest.mark.inventory("N-046", "C-806")),
         pytest.param("poll", "wait_max_s", 20.0, marks=pytest.mark.inventory("N-048", "C-807")),
@@ -110,7 +112,7 @@ def test_sections_have_their_keys_and_no_others() -> None:
     keys = {name: {one.name for one in fields(kind)} for name, kind in SECTIONS.items()}
     assert keys["server"] == {"url", "token_file", "tls_verify", "namespace"}
     assert "default_image" not in keys["runtime"]
-    assert sum(map(len, keys.values())) == 31
+    assert sum(map(len, keys.values())) == 33
 
 
 # ---- what is refused and what is warned of
@@ -406,6 +408,8 @@ configs = st.builds(
         runners=st.lists(st.sampled_from(RUNNERS), min_size=1, unique=True).map(tuple),
         default_runner=st.sampled_from(RUNNERS),
         keep_alive_s=st.integers(-1, 10**6),
+        python_path=st.lists(paths, max_size=3, unique=True).map(tuple),
+        allow_pickled=st.booleans(),
         auto_update=st.booleans(),
         auto_update_check_interval_s=times,
     ),

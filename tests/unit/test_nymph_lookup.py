@@ -90,6 +90,14 @@ def test_the_server_is_the_flags_then_the_variables_then_the_files(tmp_path: Pat
         started(LAKESHORE_SERVER="cp.example")
 
 
+def test_functions_by_value_are_let_in_by_the_flag_or_by_the_file(tmp_path: Path) -> None:
+    file = str(write(tmp_path / "f.toml", '[runtime]\nallow_pickled = true\nworkdir = "/w"\n'))
+    assert not started().config.runtime.allow_pickled
+    assert started(Flags(config=file)).config.runtime.allow_pickled
+    by_flag = started(Flags(config=str(write(tmp_path / "g.toml", '[runtime]\nworkdir = "/w"\n')), allow_pickled=True))
+    assert (by_flag.config.runtime.allow_pickled, by_flag.config.runtime.workdir) == (True, "/w")
+
+
 @pytest.mark.inventory("N-015", "N-031")
 def test_the_token_is_the_flags_then_the_variables_then_the_files(tmp_path: Path) -> None:
     write(tmp_path / "token", "  dlk_file\n")

@@ -209,7 +209,15 @@ def test_gate_one_pickled_functions_need_consent_before_anything_is_looked_at() 
     }
     with pytest.raises(TransportError, match=r"^this worker refuses pickled functions") as caught:
         resolve(poison)
-    assert "--allow-pickled" in str(caught.value)
+    assert "`daemon install --allow-pickled`" in str(caught.value)
+    assert "`daemon install --code <dir>`" in str(caught.value)
+
+
+def test_a_module_that_is_missing_says_both_ways_out_also_on_a_daemons_host() -> None:
+    with pytest.raises(WorkerError, match="cannot import module 'no_such_module'") as caught:
+        resolve({"kind": "ref", "module": "no_such_module", "qualname": "f"})
+    for way in ("PYTHONPATH", "`daemon install --code <dir>`", "python_path", "--allow-pickled"):
+        assert way in str(caught.value)
 
 
 exploded: list[int] = []

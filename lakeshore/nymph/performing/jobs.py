@@ -76,9 +76,10 @@ class Jobs:
         payloads: Payloads,
         leftovers: Leftovers,
         may_begin: Callable[[str, int], bool],
+        flags: tuple[str, ...] = (),
     ) -> None:
         self._tell, self._nursery, self._line = tell, nursery, line
-        self._pending, self._may_begin = pending, may_begin
+        self._pending, self._may_begin, self._flags = pending, may_begin, flags
         self._root, self._payloads, self._leftovers = root, payloads, leftovers
         self._one_at_a_time = trio.Lock()
         self._jobs: dict[Pair, _Job] = {}
@@ -175,7 +176,7 @@ class Jobs:
     async def _live(self, job: _Job) -> Map:
         with job.before:
             async with self._arguments(job) as args:
-                run = run_of(job.body, args=args)
+                run = run_of(job.body, args=args, flags=self._flags)
                 await self._line.ready()
                 runner = self._runners.of(run)
                 async with runner.turns or nullcontext():
@@ -287,8 +288,8 @@ class Jobs:
             log.exception("%s.%s is not cleared away", *job.pair)
 
 
-def run_of(body: Map, *, args: bytes | Path) -> Run:
-    """What a runner is told, of the `run` command's body."""
+def run_of(body: Map, *, args: bytes | Path, flags: tuple[str, ...] = ()) -> Run:
+    """What a runner is told, of the `run` command's body; `flags` are the daemon's own."""
     script = body.get("script")
     as_user = body.get("as_user")
     return Run(
@@ -302,6 +303,7 @@ def run_of(body: Map, *, args: bytes | Path) -> Run:
         claim=int(body["claim"]),
         attempt=int(body.get("attempt") or 1),
         first_seq=int(body.get("first_seq") or 0),
+        flags=flags,
     )
 
 

@@ -3,14 +3,14 @@
 # A launch of which there is nothing is no error: it may have been removed by hand.
 
 main() {
-    if [ ! -d "$dir" ] && [ ! -e "$log" ] && [ ! -e "$staged" ]; then
+    if [ ! -d "$dir" ] && [ ! -e "$log" ] && [ ! -e "$staged" ] && [ ! -e "$staged.code" ]; then
         answer state absent
         answer end ok
         return
     fi
     if [ -d "$dir" ]; then stop; fi
     cd "$HOME" || :
-    rm -rf -- "$dir" "$staged"
+    rm -rf -- "$dir" "$staged" "$staged.code"
     for kept in "${XDG_STATE_HOME:-$HOME/.local/state}"/lakeshore/nymph/*/; do
         case $(cat "$kept/label" 2>/dev/null || :) in *-"$launch_id") rm -rf -- "$kept" ;; esac
     done

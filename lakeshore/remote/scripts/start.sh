@@ -1,7 +1,7 @@
 # shellcheck shell=bash
 # Puts the program, its token and its configuration into the launch's directory, and starts it.
-# Given: launch_id, python, token, config, sha256, how (process, slurm or service), partition, requeue, urls (to download
-# from instead of what was copied; one a line), grace (seconds that a stop may take).
+# Given: launch_id, python, token, config, sha256, how (process, slurm or service), partition, requeue, code (yes when there is an
+# archive of the user's modules), urls (to download from instead of what was copied; one a line), grace (seconds that a stop may take).
 
 main() {
     trap 'give_up' EXIT
@@ -11,6 +11,7 @@ main() {
     unset SSH_CLIENT SSH_CONNECTION SSH_TTY SSH_AUTH_SOCK SSH_ORIGINAL_COMMAND
     unset LAKESHORED_CONFIG LAKESHORE_CONFIG LAKESHORE_SERVER LAKESHORE_URL LAKESHORE_TOKEN DREAMLAKE_QUEUE LAKESHORE_QUEUE
     if [ -n "${urls-}" ]; then download; else take_over; fi
+    if [ "${code-no}" = yes ]; then unpack; fi
     write token "${token:?}"
     write udf-daemon.toml "${config:?}"
     case $how in
@@ -24,7 +25,7 @@ main() {
 
 # What failed leaves nothing behind but its log.
 give_up() {
-    cd "$HOME" && rm -rf -- "$dir" "$staged"
+    cd "$HOME" && rm -rf -- "$dir" "$staged" "$staged.code"
 }
 
 write() { # write NAME TEXT
@@ -38,6 +39,18 @@ take_over() {
         fail "cannot move the program into $dir: ${said##*: }" "make room below $HOME"
     fi
     check "$sha256" 'what arrived is not what was sent'
+}
+
+unpack() {
+    if ! said=$("$python" - "$staged.code" code 2>&1 <<'END'
+import sys, tarfile
+with tarfile.open(sys.argv[1]) as archive:
+    archive.extractall(sys.argv[2], **({"filter": "data"} if hasattr(tarfile, "data_filter") else {}))
+END
+    ); then
+        fail "cannot unpack the code into $dir/code: $(printf '%s' "$said" | tail -n 1)" "make room below $HOME"
+    fi
+    rm -f -- "$staged.code"
 }
 
 check() { # check SHA256 SENTENCE
