@@ -30,6 +30,8 @@ ENDS = STATES[2:]
 TIMES = ("submittedAt", "due", "claimedAt", "startedAt", "finishedAt")
 ALIASES = {"worker": "workerId", "queue": "queueName"}
 """Names that a row has twice, in short for jq."""
+TWICE = ("waits",)
+"""What a row says in words, too."""
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
@@ -92,7 +94,7 @@ def list_(
             str(row["queue"] or "—"),
             str(row.get("attempt", "")),
             age(row.get("submittedAt"), now),
-            ahead(row.get("due"), now) if row.get("why") else age(row.get("startedAt"), now),
+            ahead(row.get("due"), now) if _is_delayed(row) else age(row.get("startedAt"), now),
             str(row.get("functionQualname") or "—"),
         )
         for row in rows
@@ -117,6 +119,29 @@ def show(
         print_json(row)
     else:
         click.echo("\n".join(describe(row, datetime.now(UTC))))
+
+
+@jobs.command("why")
+@click.argument("id_", metavar="<id>", type=Named("invocations"))
+@json_option
+@server_options
+@click.pass_context
+def why_(
+    ctx: click.Context, id_: str, as_json: bool, url: str | None, namespace: str | None, token: str | None
+) -> None:
+    """Say why an invocation waits: its queue, its instant, or nobody who could run it."""
+    with connect(ctx, url, namespace, token) as server:
+        row = server.invocation(id_)
+    waits = row.get("waits") or {}
+    if as_json:
+        print_json({"id": row.get("id"), "state": row.get("state"), **(waits or {"reason": None, "message": None})})
+        return
+    if row.get("state") != "queued":
+        click.echo(f"{id_} does not wait: it is {plain(row.get('state'))}")
+        return
+    click.echo(plain(waits.get("message") or row.get("why") or "it is queued; this server does not say why"))
+    for one in waits.get("workers") or ():
+        click.echo(f"  {plain(one.get('label') or one.get('id'))}: {plain(one.get('why'))}")
 
 
 @jobs.command()
@@ -269,6 +294,11 @@ def _check_queue(name: str | None) -> None:
             raise click.BadParameter(str(error).removeprefix("queue: "), param_hint="'--queue'") from error
 
 
+def _is_delayed(row: dict[str, Any]) -> bool:
+    """A server that is older tells only what is delayed why it waits."""
+    return bool(row.get("why")) and (row.get("waits") or {"reason": "delayed"}).get("reason") == "delayed"
+
+
 def _row(row: dict[str, Any]) -> dict[str, Any]:
     """A row with the short names that the cookbook's jq lines use."""
     return {**row, "worker": row.get("worker", row.get("workerId")), "queue": row.get("queue", row.get("queueName"))}
@@ -289,7 +319,11 @@ def _refused(error: ApiError) -> Exception:
 
 def describe(row: dict[str, Any], now: datetime) -> list[str]:
     """The record as lines for a person: facts in a column, then nested values, then the error's traceback as it is."""
-    row = {key: value for key, value in row.items() if key not in ALIASES or row.get(ALIASES[key], ...) != value}
+    row = {
+        key: value
+        for key, value in row.items()
+        if key not in TWICE and (key not in ALIASES or row.get(ALIASES[key], ...) != value)
+    }
     if (shown := row.pop("functionQualname", None)) is not None:
         row["function"] = shown  # the rest of it says how it travelled: --json has that
     lines, nested = [], []

@@ -22,9 +22,6 @@ START = "`lakeshore serve` starts a control plane"
 WORKER = "`lakeshore worker start` runs your functions on any machine that reaches the server"
 FILES = "`lakeshore worker start --root <dir>` with a directory that every worker mounts"
 BODIES = "arguments and results up to 100 MiB travel by themselves"
-SUBMIT = (
-    "a queue exists as soon as something is submitted to it; `lakeshore jobs list --queue <name>` shows what is in it"
-)
 BY_HAND = "`lakeshore daemon install <ssh-host>` puts a daemon onto a host that you can ssh to"
 JOBS = "`lakeshore jobs list`"
 
@@ -33,6 +30,7 @@ COMMANDS: dict[str, Entry] = {
     "serve": Entry("Run the control plane", "lakeshore.cli.serve", "serve"),
     "worker": Entry("Run workers on this machine", "lakeshore.cli.worker", "worker"),
     "nymph": Entry("Run the daemon on this host", "lakeshore.cli.nymph_command", "nymph"),
+    "queues": Entry("Queues: what they take, what they hand out", "lakeshore.cli.queues", "queues"),
     "jobs": Entry("See, kill, retry and prune invocations", "lakeshore.cli.jobs", "jobs"),
     "daemon": Entry("Daemons on other hosts: see them, use them, look after them", "lakeshore.cli.daemon", "daemon"),
     "exec": Entry("Run a command on a daemon", "lakeshore.cli.exec_command", "exec_"),
@@ -67,7 +65,6 @@ NOT_BUILT: dict[str, Entry] = {
     "logs": Entry("console output of daemons", nearest="the worker writes to its own terminal"),
     "mounts": Entry("mounts", nearest=FILES),
     "ps": Entry("groups of daemons in lakeshore.yaml", nearest=JOBS),
-    "queues": Entry("queue records", nearest=SUBMIT),
     "slurm": Entry("discovery of SLURM partitions", nearest=BY_HAND),
     "status": Entry("groups of daemons in lakeshore.yaml", nearest=JOBS),
     "storage": Entry("object storage", nearest=BODIES),

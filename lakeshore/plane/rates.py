@@ -10,13 +10,14 @@ from __future__ import annotations
 import math
 
 _AT_ONCE_S = 0.1
-_ROUNDING = 1e-6
+_ROUNDING_S = 1e-6
+"""Epoch seconds in a float are exact to a quarter of that."""
 
 
 def allowed(rate: float, at: float | None, now: float) -> int:
     """How many calls may be handed out now."""
     turn, slack = _shape(rate)
-    return max(0, math.floor((now + slack - _even(at, now, turn, slack)) / turn + 1 + _ROUNDING))
+    return max(0, math.floor((now + slack - _even(at, now, turn, slack) + _ROUNDING_S) / turn + 1))
 
 
 def after(rate: float, at: float | None, now: float, n: int) -> float:
@@ -38,4 +39,4 @@ def _shape(rate: float) -> tuple[float, float]:
 
 
 def _even(at: float | None, now: float, turn: float, slack: float) -> float:
-    return now if at is None or at < now or at > now + (slack + turn) * (1 + _ROUNDING) + _ROUNDING else at
+    return now if at is None or at < now or at > now + slack + turn + 2 * _ROUNDING_S else at

@@ -1,0 +1,102 @@
+"""`lakeshore queues` and `lakeshore jobs why` against a real server."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from served import JSON, Served, new_id
+
+from lakeshore.cli.queues_shown import COLUMNS
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def lake(server: Served, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, run: Run) -> Run:
+    monkeypatch.setenv("LAKESHORE_URL", server.url)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    return run
+
+
+def told(lake: Run, *words: str) -> Any:
+    code, out, err = lake(*words, "--json")
+    assert code == 0, err
+    return json.loads(out)
+
+
+@pytest.mark.inventory("C-176", "C-178", "C-180")
+def test_a_queue_is_added_listed_and_shown(lake: Run) -> None:
+    name = f"q-{new_id()}"
+    line = "--kind priority --provider my-gpu --elasticity pool-with-threshold --min 2 --max 16 --threshold 0.7"
+    more = "--instance-type p4d.24xlarge --max-depth 1000 --on-full reject --description urgent"
+    assert lake("queues", "add", name, *line.split(), *more.split())[0] == 0
+    row = told(lake, "queues", "show", name)
+    assert row["elasticity"] == {"kind": "pool_with_threshold", "min": 2, "max": 16, "threshold": 0.7}
+    assert row["admission"] == {"max_depth": 1000, "on_full": "reject"}
+    assert row["daemonTemplate"] == {"instance_type": "p4d.24xlarge"}
+    assert name in [one["name"] for one in told(lake, "queues", "ls")]
+    code, out, _err = lake("queues", "ls", "--state", "active")
+    assert code == 0 and out.split()[:7] == [column.upper() for column in COLUMNS]
+    assert any(line.split()[:4] == [name, "priority", "active", "0"] for line in out.splitlines())
+    code, _out, err = lake("queues", "add", name)
+    assert code == 1 and "patch" in err
+
+
+@pytest.mark.inventory("C-182", "C-1087")
+def test_a_patch_changes_what_the_flags_name_and_leaves_the_rest(lake: Run) -> None:
+    name = f"q-{new_id()}"
+    told(lake, "queues", "add", name, "--elasticity", "max-count", "--max", "4", "--provider", "p", "--max-depth", "9")
+    row = told(lake, "queues", "patch", name, "--max", "32", "--threshold", "0.6", "--on-full", "block")
+    assert row["elasticity"] == {"kind": "max_count", "max": 32, "threshold": 0.6}
+    assert row["admission"] == {"max_depth": 9, "on_full": "block"}
+    row = told(lake, "queues", "patch", name, "--provider", "", "--run-config", '{"timeout_s": 5}')
+    assert (row["providerRef"], row["runConfig"]) == (None, {"timeout_s": 5})
+
+
+@pytest.mark.inventory("C-183", "C-184", "C-185")
+def test_a_queue_goes_through_its_states_and_away(lake: Run) -> None:
+    name = f"q-{new_id()}"
+    told(lake, "queues", "add", name)
+    verbs = {"drain": "draining", "unarchive": "active", "pause": "paused", "resume": "active", "archive": "archived"}
+    for verb, state in verbs.items():
+        code, out, _err = lake("queues", verb, name)
+        assert (code, out) == (0, f"queue {name} is {state}\n")
+    kinds = [event["kind"] for event in told(lake, "queues", "events", name)]
+    assert kinds == ["queue.state"] * 5 + ["queue.created"]
+    assert "queue.state" in lake("queues", "events", name)[1]
+    code, out, _err = lake("queues", "rm", name)
+    assert (code, out) == (0, f"queue {name} deleted\n")
+    code, _out, err = lake("queues", "show", name)
+    assert code == 1 and "queues ls" in err
+    assert lake("queues", "rm", "default")[0] == 1
+
+
+@pytest.mark.inventory("C-186")
+def test_stats_and_members_are_for_people_and_for_programs(lake: Run, server: Served) -> None:
+    name = f"q-{new_id()}"
+    told(lake, "queues", "add", name)
+    poll = {"worker_id": f"w-{name}", "queue": name, "timeout_s": 0}
+    assert server.call("POST", "/v1/daemon/poll", poll, encoding=JSON).status == 200
+    assert told(lake, "queues", "stats", name)["daemon_count"] == 1
+    assert "utilization" in lake("queues", "stats", name)[1]
+    assert [one["id"] for one in told(lake, "queues", "members", name)] == [f"w-{name}"]
+    assert f"w-{name}" in lake("queues", "show", name)[1]
+
+
+def test_a_job_says_why_it_waits(lake: Run, server: Served) -> None:
+    name, id_ = f"q-{new_id()}", new_id()
+    told(lake, "queues", "add", name)
+    body = {"invocation_id": id_, "queue": name, "args_blob": ""}
+    assert server.call("POST", "/v1/producer/submit", body, encoding=JSON).status == 200
+    code, out, _err = lake("jobs", "why", id_)
+    assert code == 0 and out.startswith(f"no worker serves queue {name!r}")
+    assert told(lake, "jobs", "why", id_)["reason"] == "no_worker"
+    assert "no worker serves" in lake("jobs", "show", id_)[1]
+    lake("queues", "pause", name)
+    assert f"lakeshore queues resume {name}" in lake("jobs", "why", id_)[1]
+    lake("jobs", "kill", id_)
+    assert lake("jobs", "why", id_)[1] == f"{id_} does not wait: it is killed\n"
