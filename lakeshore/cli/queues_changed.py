@@ -62,7 +62,7 @@ limits = _with(
     click.option("--max-depth", type=Whole(1), metavar="<n>", help="Calls that may be queued."),
     click.option("--on-full", type=click.Choice(("reject", "block")), help="What a full queue does with a submit."),
     click.option("--rate-limit", type=float, callback=_rate, metavar="<n>", help="Calls that begin in a second."),
-    click.option("--deadline-cutoff", type=Length(), metavar="<length>", help="No submits while one has waited so long."),
+    click.option("--deadline-cutoff", type=Length(), metavar="<length>", help="It takes no more behind such a wait."),
     click.option("--run-config", metavar="<json>", help="Defaults of its calls: an object; '' for none."),
     click.option("--temperature", type=float, callback=_rate, metavar="<T>", help="Of a boltzmann queue."),
     click.option("--priority-field", metavar="<name>", help="Of a priority queue: the run config's field."),

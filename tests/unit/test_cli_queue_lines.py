@@ -135,7 +135,7 @@ def test_the_documented_verbs_are_listed_and_those_of_other_groups_are_not() -> 
     group = program.get_command(click.Context(program), "queues")
     assert isinstance(group, click.Group)
     listed = group.list_commands(click.Context(group))
-    assert set(["add", "ls", "show", "patch", "archive", "unarchive", "drain", "rm", "events", "stats"]) <= set(listed)
+    assert {"add", "ls", "show", "patch", "archive", "unarchive", "drain", "rm", "events", "stats"} <= set(listed)
     assert not {"list", "remove", "create", "edit"} & set(listed)
 
 
