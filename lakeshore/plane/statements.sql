@@ -349,6 +349,9 @@ RETURNING seq
 -- name: log_owner
 SELECT seq, state, claim, attempt FROM invocation WHERE id = :id AND ns = :ns
 
+-- name: claim_holder
+SELECT claim, worker FROM invocation WHERE id = :id AND ns = :ns
+
 -- name: rows_between
 SELECT seq FROM invocation WHERE seq >= :first AND seq < :after
 

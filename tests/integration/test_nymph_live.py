@@ -175,7 +175,8 @@ def test_the_daemon_shows_itself_on_its_page_and_in_its_log(
 
     found = page("/status")
     assert (found["queue"], found["run_state"], found["backoff_s"]) == (daemon.queue, "polling", 0.0)
-    assert abs(found["last_poll_ok_ts"] - time.time()) < 120
+    answered_at = found["last_poll_ok_ts"]  # none yet where this test is the first
+    assert answered_at is None or abs(answered_at - time.time()) < 120
     gate = tmp_path / "gate"
     id_ = submitted(queue, bodies.counted, 2, str(gate))
     daemon.until(lambda: page("/status")["inflight"]["count"] == 1)

@@ -22,7 +22,7 @@ from .. import answers, events, instructions
 from ..events import Event
 from ..identity import Identity, IdentityError
 from ..tasks import EXEC
-from ..told import positive
+from ..told import count, maps, positive
 from ..transport import Transport, TransportError
 
 Map = Mapping[str, Any]
@@ -204,14 +204,14 @@ class Contact:
             for one in some:
                 self._not_taken(one, error.reason, error.status)
             return
-        told = {a.get("exec_id"): a for a in answer.get("results") or () if isinstance(a, Mapping)}
+        told = {a["exec_id"]: a for a in maps(answer.get("results")) if isinstance(a.get("exec_id"), str)}
         for one in some:
             said = told.get(one.id)
             refused: Any = "it was not answered" if said is None else said.get("refused")
             if refused is None:
                 self._tell(events.ResultAnswered(kind=one.kind, id=one.id))
             elif isinstance(refused, Mapping):
-                self._not_taken(one, str(refused.get("error")), refused.get("status"))
+                self._not_taken(one, str(refused.get("error")), count(refused.get("status")) or None)
             else:
                 self._not_taken(one, str(refused), None)
 

@@ -17,7 +17,7 @@ from ..http import HttpError, Request, Response
 from ..refusals import as_result, refusal_of
 from ..render import answer
 from ..structure import bad_field, read_map, structure
-from .daemon import check_binding
+from .daemon import check_binding, check_claim
 
 _MOST_ITEMS: Final = 10_000
 _ARRAY_OF_4: Final = 0x94
@@ -29,7 +29,7 @@ async def result_chunk(app: App, request: Request, caller: Caller) -> Response:
     if "frames" in body:
         return await _run(app, request, caller, structure(body, ChunkRun, encoding))
     if "chunks" not in body:
-        chunk = _chunk(caller, structure(body, ChunkItem, encoding))
+        chunk = _chunk(app, caller, structure(body, ChunkItem, encoding))
         if chunk.claim is not None and chunk.seq is not None and not chunk.final:
             return await _store(app, request, chunk.ns, chunk.id, chunk.claim, chunk.seq, [chunk.data])
         (done,) = await app.dispatcher.append_many([chunk])
@@ -46,7 +46,7 @@ async def result_chunk(app: App, request: Request, caller: Caller) -> Response:
     places: list[int] = []
     for place, raw in enumerate(items):
         try:
-            chunks.append(_chunk(caller, structure(raw, ChunkItem, encoding)))
+            chunks.append(_chunk(app, caller, structure(raw, ChunkItem, encoding)))
             places.append(place)
         except (HttpError, NameError_) as error:
             results[place] = as_result(error)
@@ -61,6 +61,7 @@ async def result_chunk(app: App, request: Request, caller: Caller) -> Response:
 
 async def _run(app: App, request: Request, caller: Caller, item: ChunkRun) -> Response:
     check_invocation_id(item.invocation_id)
+    check_claim(app, caller, item.invocation_id, item.claim)
     if item.seq < 0:
         raise bad_field("seq", "must be 0 or more")
     run = split(item.frames)
@@ -79,12 +80,13 @@ async def _store(app: App, request: Request, ns: str, id_: str, claim: int, firs
     return answer(request, _appended(Appended(seq=first + len(run) - 1, duplicate=missing == 0)))
 
 
-def _chunk(caller: Caller, item: ChunkItem) -> Chunk:
+def _chunk(app: App, caller: Caller, item: ChunkItem) -> Chunk:
     check_invocation_id(item.invocation_id)
     if item.seq is not None and item.seq < 0:
         raise bad_field("seq", "must be 0 or more")
     if item.worker_id is not None:
         check_binding(caller, item.worker_id)
+    check_claim(app, caller, item.invocation_id, item.claim)
     if not is_frame(item.bytes):
         raise bad_field("bytes", "must be one frame: a msgpack array of 4")
     return Chunk(

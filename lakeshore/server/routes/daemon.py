@@ -14,6 +14,7 @@ import msgpack
 import trio
 
 from ...plane.contract import KINDS, Claimed, Held, Loss, Poll, PollAnswer, Report, Settled, Superseded, Wish
+from ...plane.statements import SQL
 from ...wire.errors import NameError_
 from ...wire.messages import (
     ACK_STATES,
@@ -154,13 +155,14 @@ async def poll(app: App, request: Request, caller: Caller) -> Response:
     if asked.session is None:
         return await _poll_foreign(app, request, caller, asked, acks, timeout_s)
     assert asked.n is not None, "checked above"
+    # A refused ack leaves its pair where it was: held, by a worker that will say it again (K-8).
+    listed = [*(Held(id=id_, claim=claim, started=started) for id_, claim, started in asked.held), *acks.still_held()]
     wanted = Poll(
         ns=caller.ns,
         worker=asked.worker_id,
         session=asked.session,
         n=asked.n,
-        # A refused ack leaves its pair where it was: held, by a worker that will say it again (K-8).
-        held=[*(Held(id=id_, claim=claim, started=started) for id_, claim, started in asked.held), *acks.still_held()],
+        held=listed if caller.worker is None else [pair for pair in listed if not _is_anothers(app, caller, pair)],
         reports=acks.reports,
         wish=_wish(app, caller.ns, asked),
         loss=_loss(asked.ended),
@@ -176,6 +178,12 @@ async def poll(app: App, request: Request, caller: Caller) -> Response:
         app.execs.leave(caller.ns, asked.worker_id, seat)
     orders = [] if done.fenced else await _orders(app, caller.ns, asked, len(done.runs))
     return await _poll_answer(app, request, caller, asked.worker_id, done, acks, orders)
+
+
+def _is_anothers(app: App, caller: Caller, pair: Held) -> bool:
+    """Whether the lease is of another worker than the one that the caller's credential is for."""
+    lease = app.dispatcher.leases.holder(pair.id)
+    return lease is not None and lease.claim == pair.claim and lease.worker != caller.worker
 
 
 async def _note(app: App, ns: str, asked: PollRequest, acks: _Acks) -> None:
@@ -424,6 +432,7 @@ async def _report(app: App, caller: Caller, item: AckItem, worker: str | None) -
         raise bad_field("claim", "is required", hint="echo the claim of the run command (or send worker_id)")
     if worker is not None:
         check_binding(caller, worker)
+    check_claim(app, caller, item.invocation_id, item.claim)
     if item.result_blob is not None and item.result_ref is not None:
         raise bad_field("result_ref", "result_blob and result_ref exclude each other")
     if item.result_ref is not None:
@@ -466,6 +475,18 @@ def _settled_body(done: Settled) -> dict[str, Any]:
 def _check_name(field: str, value: str) -> None:
     if not 0 < len(value) <= _LONGEST_NAME or not value.isprintable():
         raise bad_field(field, f"must have 1 to {_LONGEST_NAME} printable characters")
+
+
+def check_claim(app: App, caller: Caller, id_: str, claim: int | None) -> None:
+    """Whose token or signature is one worker's tells of no other's claims. HttpError 403.
+
+    A claim never changes hands: a later one has another number, and what comes of an older one is stale.
+    """
+    if caller.worker is None or claim is None:
+        return
+    for held, worker in app.dispatcher.rows(SQL.claim_holder, {"ns": caller.ns, "id": id_}):
+        if held == claim and worker is not None:
+            check_binding(caller, worker)
 
 
 def check_binding(caller: Caller, worker_id: str) -> None:

@@ -23,6 +23,7 @@ from ..auth import Caller
 from ..http import HttpError, Request, Response
 from ..render import answer
 from ..structure import bad_field, read_map, structure
+from .daemon import check_claim
 from .queries import seconds
 
 _RAW: Final = b"application/octet-stream"
@@ -38,6 +39,7 @@ async def log_chunk(app: App, request: Request, caller: Caller) -> Response:
     """POST /v1/daemon/log-chunk"""
     chunk = await _chunk(request)
     check_invocation_id(chunk.invocation_id)
+    check_claim(app, caller, chunk.invocation_id, chunk.claim)
     seq, state, claim, attempt = _owner(app, caller.ns, chunk.invocation_id)
     if state != "running" or claim != chunk.claim:
         raise NotHeld(
