@@ -74,19 +74,19 @@ def exec_round_trip(stage: Stage, count: int) -> Figures:
     return {"exec_p50_ms": percentile(took, 0.5), "exec_p99_ms": percentile(took, 0.99)}
 
 
-def exec_rate(stage: Stage, count: int) -> Figures:
-    """`execs_s`: no-op commands a second, from 16 threads with a connection each, awaited."""
-    return {"execs_s": _rate(stage, count, threads=16)}
+def exec_rate(stage: Stage, count: int, threads: int = 16) -> Figures:
+    """`execs_<threads>_s`: no-op commands a second, from so many threads with a connection each, awaited."""
+    return {f"execs_{threads}_s": _rate(stage, count, threads=threads)}
 
 
 def concurrent_execs(stage: Stage, count: int) -> Figures:
-    """`execs_200_s`: seconds until `count` commands that were asked for at once have ended."""
+    """`execs_at_once_s`: seconds until `count` commands that were asked for at once have ended."""
     begun = time.perf_counter()
     rows = [stage.execs.start(stage.worker_id, NO_OP)["exec_id"] for _ in range(count)]
     for exec_id in rows:
         while stage.execs.show(exec_id, wait_s=20.0)["status"] in ("pending", "running"):
             pass
-    return {"execs_200_s": time.perf_counter() - begun}
+    return {"execs_at_once_s": time.perf_counter() - begun}
 
 
 def _rate(stage: Stage, count: int, *, threads: int) -> float:

@@ -101,6 +101,7 @@ def hyperqueue(children: Children, python: Path, functions: int, programs: int) 
     done = subprocess.run(
         [str(python), "-c", FUNCTIONS, str(functions), str(programs)],
         cwd=children.directory, capture_output=True, text=True, check=False, timeout=300,
+        env={**os.environ, "PATH": f"{python.parent}:{os.environ['PATH']}"},  # its tasks run the `python3` of the PATH
     )  # fmt: skip
     if done.returncode != 0:
         raise NotStarted(f"HyperQueue: {done.stderr[-1000:]}")

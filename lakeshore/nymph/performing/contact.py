@@ -29,6 +29,8 @@ Map = Mapping[str, Any]
 log = logging.getLogger("nymph.contact")
 HELLO_S: Final = 30.0
 RESULTS: Final = "/v1/daemon/exec/results"
+_LANES: Final = 3
+"""Requests with results that are on their way at the same time."""
 _MOST_RESULTS: Final = 64
 _MOST_BYTES: Final = 4 << 20
 _LARGE: Final = ("stdout", "stderr", "result_inline")
@@ -60,7 +62,7 @@ class Contact:
         self._named, self._vouched = named, vouched
         self._waiting: deque[instructions.SendResult] = deque()
         """How commands ended that is not on its way."""
-        self._telling = False
+        self._telling = 0
         self._one_by_one = False
         """The server takes no several at once."""
         self.greeted = trio.Event()
@@ -88,8 +90,8 @@ class Contact:
             self._nursery.start_soon(self._result, one)
             return
         self._waiting.append(one)
-        if not self._telling:
-            self._telling = True
+        if self._telling < _LANES:
+            self._telling += 1
             self._nursery.start_soon(self._results)
 
     def rotate(self, _one: instructions.RotateKey) -> None:
@@ -180,7 +182,7 @@ class Contact:
                     for one in some:
                         await self._result(one)
         finally:
-            self._telling = False
+            self._telling -= 1
 
     def _some(self) -> list[instructions.SendResult]:
         some: list[instructions.SendResult] = []
