@@ -61,13 +61,23 @@ class Queues:
             await self._dispatcher.writer.write(lambda tx: queues.ensure(tx, ns, DEFAULT_QUEUE, now))
 
     async def add(self, row: QueueRow, *, actor: str) -> bool:
-        """Make one. False when there is one of that name."""
+        """Make one, or decide what one that a submit made is to be. False when somebody has decided that before."""
+
+        def verb(tx: Transaction) -> bool:
+            if queues.add(tx, row):
+                return True
+            there = queues.get(tx.all, row.ns, row.name)
+            assert there is not None, "the name is taken"
+            if there.updated_at is not None or there.state != "active":
+                return False
+            self._dispatcher.matcher.reopen(row.ns, row.name)
+            return queues.change(tx, row)
 
         def committed(made: bool) -> None:
             if made:
                 self._dispatcher.queues.changed(row)
 
-        made: bool = await self._dispatcher.writer.write(lambda tx: queues.add(tx, row), committed)
+        made: bool = await self._dispatcher.writer.write(verb, committed)
         if made:
             await self._tell(row.ns, row.name, "queue.created", actor, {"state": row.state})
         return made

@@ -141,6 +141,17 @@ def test_names_are_slugs_and_taken_once(server: Served) -> None:
         assert (answer.status, answer.body["field"]) == (422, "name")
 
 
+@pytest.mark.inventory("S-358")
+def test_a_submit_makes_its_queue_and_an_operator_decides_later_what_it_is(server: Served) -> None:
+    name, id_ = f"q-{new_id()}", new_id()
+    body = {"invocation_id": id_, "queue": name, "args_blob": ""}
+    assert called(server, "POST", "/v1/producer/submit", body).status == 200
+    assert called(server, "GET", f"{NS}/queues/{name}").body["kind"] == "fifo"
+    made = called(server, "POST", f"{NS}/queues", {"name": name, "kind": "filo"})
+    assert (made.status, made.body["kind"], made.body["queued"]) == (201, "filo", 1)
+    assert called(server, "POST", f"{NS}/queues", {"name": name}).status == 409
+
+
 @pytest.mark.inventory("S-276", "S-277", "S-278")
 def test_a_queue_goes_through_its_states_and_tells_of_each(server: Served) -> None:
     queue = Queue(server)

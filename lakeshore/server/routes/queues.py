@@ -116,7 +116,7 @@ async def events(app: App, request: Request, caller: Caller) -> Response:
 
 async def create(app: App, request: Request, caller: Caller) -> Response:
     """POST /v1/namespaces/:ns/queues {name, description?, kind?, kindParams?, elasticity?, admission?, providerRef?,
-    daemonTemplate?, runConfig?}: 201; 409 when there is one of that name.
+    daemonTemplate?, runConfig?}: 201; 409 when there is one of that name that is not merely its submits'.
     """
     body, _encoding = await read_map(request)
     name = check_slug(body.get("name"), "name")
@@ -130,7 +130,7 @@ async def create(app: App, request: Request, caller: Caller) -> Response:
             409,
             f"there is a queue {name!r} already",
             field="name",
-            hint=f"`lakeshore queues patch {name}` changes it; a submit makes its queue, too",
+            hint=f"`lakeshore queues patch {name}` changes it",
         )
     return answer(request, _shown(app, row), status=201)
 
