@@ -12,10 +12,14 @@ from snippets.documents import Block, read
 from snippets.following import follow
 
 
-def followed(page: Path, pyz: Path, directory: Path) -> str:
-    """Follow it; what to print about the time."""
+def followed(page: Path, pyz: Path, directory: Path, hosts: Path | None = None) -> str:
+    """Follow it; what to print about the time. `hosts`: see `follow`."""
     steps: list[tuple[float, Block]] = []
-    follow(read(page), directory, pyz, directory, None, lambda block, seconds: steps.append((seconds, block)))
+
+    def took(block: Block, seconds: float) -> None:
+        steps.append((seconds, block))
+
+    follow(read(page), directory, pyz, directory, None, took, hosts)
     lines = [f"{seconds:7.1f} s  line {block.line:<4} {block.code.strip().splitlines()[0]}" for seconds, block in steps]
     total = sum(seconds for seconds, _ in steps)
     return "\n".join([*lines, f"{total:7.1f} s  {page.name}, a machine's time for all {len(steps)} steps"])

@@ -24,7 +24,7 @@ def test_a_page_does_what_it_says(
     page: Document, tmp_path: Path, pyz: Path, warm_cache: Path, request: pytest.FixtureRequest
 ) -> None:
     served = request.getfixturevalue("server_of_pages") if page.plane == "http" else None
-    assert follow(page, tmp_path, pyz, warm_cache, served) == len(page.run)
+    assert follow(page, tmp_path, pyz, warm_cache, served) == len(page.run_with())
 
 
 def test_few_blocks_are_excused_and_each_says_why() -> None:

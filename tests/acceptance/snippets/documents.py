@@ -11,6 +11,7 @@ block right after one that is run is what it prints. Comments tell the rest; no 
     <!-- run: <shell> -->       done before the next block, unseen
     <!-- stays: <text> -->      the next shell block has a terminal of its own and is left running once it says text
     <!-- fails: <text> -->      the next block must fail, with this as its last line
+    <!-- needs: a host -->      the next block is run where there is a host that `ssh my-box` reaches
     <!-- unordered -->          the lines of the next output may come in any order
     <!-- excused: <reason> -->  the next block is not run
 
@@ -30,7 +31,10 @@ PYTHON, SHELL, OUTPUT = ("python", "py"), ("bash", "sh"), ("text", "json")
 _FENCE = re.compile(r"^(?P<mark>```+|~~~+)(?P<info>[^`\n]*)\n(?P<code>.*?)^(?P=mark)[ \t]*$", re.M | re.S)
 _COMMENT = re.compile(r"<!--\s*(?P<word>[a-z]+)(?::\s*(?P<said>.*?))?\s*-->", re.S)
 _FILE = re.compile(r"# (?P<name>[\w/]+\.py)\n")
-WORDS = {"page", "run", "stays", "fails", "unordered", "excused"}
+WORDS = {"page", "run", "stays", "fails", "unordered", "excused", "needs"}
+HOST = "a host"
+NEEDS = (HOST,)
+KEPT = ("line", "language", "code", "before", "stays", "fails", "excused", "needs")
 OTHERS = {"include", "about"}
 """Comments that are the site's."""
 
@@ -52,6 +56,7 @@ class Block:
     excused: str | None = None
     expected: str | None = None
     unordered: bool = False
+    needs: str | None = None
 
     @property
     def file(self) -> str | None:
@@ -77,6 +82,10 @@ class Document:
         """The blocks that are run, or written as files."""
         return tuple(block for block in self.blocks if block.excused is None)
 
+    def run_with(self, *there: str) -> tuple[Block, ...]:
+        """Those of them whose needs are met."""
+        return tuple(block for block in self.run if block.needs is None or block.needs in there)
+
 
 @dataclass(slots=True)
 class _Told:
@@ -87,6 +96,7 @@ class _Told:
     fails: str | None = None
     excused: str | None = None
     unordered: bool = False
+    needs: str | None = None
 
 
 def pages() -> list[Path]:
@@ -119,6 +129,8 @@ def read(path: Path) -> Document:
                 told.unordered = True
             else:
                 setattr(told, word, said)
+        if told.needs not in (None, *NEEDS):
+            raise Unclear(f"{name}:{line}: <!-- needs: {told.needs} --> means nothing; use {', '.join(NEEDS)}")
         language = fence["info"].strip().split(" ")[0]
         where = f"{name}:{line}"
         if language in OUTPUT and told.excused is None:
@@ -141,6 +153,7 @@ def read(path: Path) -> Document:
                 stays=told.stays,
                 fails=told.fails,
                 excused=told.excused,
+                needs=told.needs,
             )
         )
         told = _Told()
@@ -149,7 +162,7 @@ def read(path: Path) -> Document:
 
 def _printing(block: Block, expected: str, told: _Told) -> Block:
     return Block(
-        **{name: getattr(block, name) for name in ("line", "language", "code", "before", "stays", "fails", "excused")},
+        **{name: getattr(block, name) for name in KEPT},
         expected=expected,
         unordered=told.unordered,
     )

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from one_file import ROOT, load_build
 
-from .documents import PYTHON, Block, Document
+from .documents import HOST, PYTHON, Block, Document
 from .lines import matches
 from .processes import Place, Served, clean, daemon, on_plane
 from .terminals import Bash, Interpreter
@@ -29,23 +29,28 @@ def follow(
     cache: Path,
     served: Served | None,
     took: Callable[[Block, float], None] | None = None,
+    hosts: Path | None = None,
 ) -> int:
-    """Run every block of a page; how many were. `took` hears of the seconds of each. Raises AssertionError that names
+    """Run every block of a page; how many were. `hosts` is an ssh configuration that has my-box: without it, blocks
+    that need a host are left out. `took` hears of the seconds of each. Raises AssertionError that names
     the line of the one that is wrong.
     """
     port = _free_port()
-    place = _fresh(directory, pyz, port) if document.fresh else _place(document, directory, pyz, cache, served, port)
+    place = (
+        _fresh(directory, pyz, port, hosts) if document.fresh else _place(document, directory, pyz, cache, served, port)
+    )
     with contextlib.ExitStack() as stack:
         for queue in document.workers:
             flags = ["--allow-pickled"] if document.pickled and document.plane == "http" else []
             stack.enter_context(place.working(*daemon(place.python, queue, flags)))
         follower = _Follower(document, place, port, stack)
-        for block in document.run:
+        blocks = document.run_with(*([] if hosts is None else [HOST]))
+        for block in blocks:
             began = time.monotonic()
             follower.take(block)
             if took is not None:
                 took(block, time.monotonic() - began)
-    return len(document.run)
+    return len(blocks)
 
 
 class _Follower:
@@ -130,13 +135,16 @@ def _place(document: Document, directory: Path, pyz: Path, cache: Path, served: 
     return Place(directory=work, env=env, python=python)
 
 
-def _fresh(directory: Path, pyz: Path, port: str) -> Place:
+def _fresh(directory: Path, pyz: Path, port: str, hosts: Path | None) -> Place:
     """A new user's machine: an empty home, a short PATH with a Python, the installer and a release to install."""
     work, tools, home = (directory / name for name in ("work", "bin", "home"))
     for path in (work / "scripts", tools, home):
         path.mkdir(parents=True)
     python = _bare_python()
     (tools / "python3").symlink_to(python)
+    if hosts is not None:  # ssh itself looks into the home that the system has for a user, never into $HOME
+        (tools / "ssh").write_text(f'#!/bin/sh\nexec /usr/bin/ssh -F {hosts} "$@"\n')
+        (tools / "ssh").chmod(0o755)
     shutil.copy(ROOT / "scripts" / "install.sh", work / "scripts")
     load_build().release(pyz, work / "dist" / "release")
     env = {"HOME": str(home), "PATH": f"{tools}:/usr/bin:/bin", "LANG": "C.UTF-8", "PORT": port}

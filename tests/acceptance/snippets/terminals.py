@@ -111,6 +111,7 @@ class Bash(Terminal):
         """Run a block to its end; None, or how it failed."""
         path, number = self.next_block(f"set -eo pipefail\n{code}", ".sh")
         done = path.with_suffix(".done")
+        done.unlink(missing_ok=True)  # of a shell before this one, which ended with a failure
         self.tell(f". {path} </dev/null; echo $? >{done}.part && mv {done}.part {done}")
         self.until(lambda: done.exists() or self.process.poll() is not None, f"block {number} of {self.name}")
         return None if done.exists() else f"exit code {self.process.returncode}"
