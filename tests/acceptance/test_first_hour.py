@@ -1,4 +1,4 @@
-"""docs/first-hour.md, line by line, as its reader: with an empty home and another host, and in a bare Debian without one.
+"""docs/first-hour.md, line by line, as its reader: with an empty home and another host; in a bare Debian without one.
 Run with -s to see how long each step takes.
 """
 
