@@ -40,7 +40,7 @@ def tui(ctx: click.Context, url: str | None, config: str | None, interval: float
         config = ctx.parent.params.get("config")  # `lakeshore nymph --config <path> tui`
     hint = None
     if url is None:
-        url, hint = _derived(config)
+        url, hint = derived(config)
     else:
         _check(url)
     if not all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr)) or os.environ.get("TERM") == "dumb":
@@ -65,7 +65,7 @@ def tui(ctx: click.Context, url: str | None, config: str | None, interval: float
     return app.return_code or ExitCode.OK
 
 
-def _derived(config: str | None) -> tuple[str, str | None]:
+def derived(config: str | None) -> tuple[str, str | None]:
     """(address, what to say while nobody answers there) by the daemon's configuration."""
     from lakeshore.nymph import lookup  # wall: only this command and the daemon read its file
 

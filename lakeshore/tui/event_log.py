@@ -87,15 +87,32 @@ class EventLog(ScrollView, can_focus=False):
         """Select another row, so many further down."""
         if not self._shown:
             return
-        self._at = min(max(self._at + rows, 0), len(self._shown) - 1)
-        self.following = self._at == len(self._shown) - 1
-        self._into_view()
-        self.refresh()
-        self._say()
+        first, last = self._block()
+        top, height = self.scroll_offset.y, self._height
+        if (rows > 0 and last >= top + height) or (rows < 0 and first < top):  # an open row longer than the screen
+            self._scroll(min(max(top + rows, first), max(last - height + 1, first)))
+        else:
+            self._at = min(max(self._at + rows, 0), len(self._shown) - 1)
+            self._into_view()
+        self._moved()
+
+    def select(self, at: int) -> None:
+        """Select this row, counted from the oldest."""
+        if self._shown:
+            self._at = at
+            self._into_view()
+            self._moved()
+
+    def select_end(self, *, newest: bool) -> None:
+        """Select the newest row and show its end; or the oldest."""
+        if self._shown:
+            self._at = len(self._shown) - 1 if newest else 0
+            self._scroll(len(self._lines) if newest else 0)
+            self._moved()
 
     def move_pages(self, pages: int) -> None:
         """Select a row one screen away."""
-        self.move(pages * max(self.scrollable_content_region.height - 1, 1))
+        self.move(pages * max(self._height - 1, 1))
 
     def toggle(self) -> None:
         """Open or close the selected row."""
@@ -123,7 +140,7 @@ class EventLog(ScrollView, can_focus=False):
         if place is not None:
             line = place.y + self.scroll_offset.y
             if line < len(self._lines):
-                self.move(self._lines[line][0] - self._at)
+                self.select(self._lines[line][0])
 
     def on_scroll_to(self, _: ScrollTo) -> None:
         self.call_after_refresh(self._dragged)
@@ -188,30 +205,39 @@ class EventLog(ScrollView, can_focus=False):
         self.virtual_size = Size(width, len(self._lines))
 
     def _into_view(self) -> None:
-        """Scroll as little as shows the selected row, and as much of its opened part as fits."""
-        if not self._shown or not self.scrollable_content_region.height:
+        """Scroll as little as shows the selected row with its opened part; a screen of it, where it is longer."""
+        if not self._shown or not self._height:
             return
-        first = self._starts[self._at]
-        last = (self._starts[self._at + 1] if self._at + 1 < len(self._starts) else len(self._lines)) - 1
-        top = self.scroll_offset.y
-        if last >= top + self.scrollable_content_region.height:
-            top = last - self.scrollable_content_region.height + 1
-        self._scroll(min(top, first))
+        first, last = self._block()
+        highest, lowest = sorted((first, last - self._height + 1))
+        self._scroll(min(max(self.scroll_offset.y, highest), lowest))
+
+    def _block(self) -> tuple[int, int]:
+        """The first and the last line of the selected row and what is open below it."""
+        after = self._starts[self._at + 1] if self._at + 1 < len(self._starts) else len(self._lines)
+        return self._starts[self._at], after - 1
+
+    @property
+    def _height(self) -> int:
+        return self.scrollable_content_region.height
 
     def _scroll(self, top: int) -> None:
-        self.scroll_to(
-            y=min(top, max(len(self._lines) - self.scrollable_content_region.height, 0)), animate=False, immediate=True
-        )
+        self.scroll_to(y=min(top, max(len(self._lines) - self._height, 0)), animate=False, force=True, immediate=True)
 
     def _dragged(self) -> None:
         """The scroll bar was moved: the selection comes along."""
         if self._lines:
             top = self.scroll_offset.y
-            bottom = min(top + self.scrollable_content_region.height, len(self._lines)) - 1
-            first, last = self._lines[top][0], self._lines[bottom][0]
-            self.move(min(max(self._at, first), last) - self._at)
-            self.following = bottom == len(self._lines) - 1
-            self._say()
+            bottom = min(top + self._height, len(self._lines)) - 1
+            self._at = min(max(self._at, self._lines[top][0]), self._lines[bottom][0])
+            self._moved()
+
+    def _moved(self) -> None:
+        """To be at the end is to follow."""
+        bottom = self.scroll_offset.y + self._height >= len(self._lines)
+        self.following = bottom and self._at == len(self._shown) - 1
+        self.refresh()
+        self._say()
 
     def _say(self) -> None:
         capacity = "—" if self._capacity is None else self._capacity

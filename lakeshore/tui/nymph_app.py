@@ -9,6 +9,7 @@ Reference: nymph/status-tui.md; N-307…N-323.
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import signal
 import time
@@ -51,21 +52,23 @@ class NymphApp(App[None]):
         Binding("down,j", "move(1)", show=False),
         Binding("pageup", "page(-1)", show=False),
         Binding("pagedown", "page(1)", show=False),
-        Binding("home", "move(-1000000)", show=False),
-        Binding("end", "move(1000000)", show=False),
+        Binding("home", "end(False)", show=False),
+        Binding("end", "end(True)", show=False),
         Binding("enter", "expand", show=False),
         Binding("ctrl+z", "suspend_process", show=False),
         Binding("q,escape,ctrl+c", "quit", show=False, priority=True),
     ]
 
     def __init__(self, url: str, *, interval: float, hint: str | None = None) -> None:
-        super().__init__()
+        # With the terminal's own colours NO_COLOR leaves none; with a theme's it would leave greys.
+        super().__init__(ansi_color=True if "NO_COLOR" in os.environ else None)
         self._url, self._hint = url, hint
         self._interval = interval
         self._status = Static(id="status")
         self._log_ = EventLog(id="events")
         self._poller: Poller[Look] | None = None
         self._frozen_at: float | None = None
+        self._rows = 0
 
     def compose(self) -> ComposeResult:
         yield self._status
@@ -116,7 +119,9 @@ class NymphApp(App[None]):
         text.append_text(fields(look, width=width, now=now, stale=failure is not None))
         if look is None and failure is not None and self._hint:
             text.append(f"\n{self._hint}", style=FAINT)
-        self._status.update(text)
+        rows = len(text.wrap(self.console, max(width, 1)))
+        self._status.update(text, layout=rows != self._rows)  # to lay it out anew draws the log anew
+        self._rows = rows
 
     # -- keys ------------------------------------------------------------------------------------------------------
 
@@ -134,6 +139,9 @@ class NymphApp(App[None]):
 
     def action_move(self, rows: int) -> None:
         self._log_.move(rows)
+
+    def action_end(self, newest: bool) -> None:
+        self._log_.select_end(newest=newest)
 
     def action_page(self, pages: int) -> None:
         self._log_.move_pages(pages)

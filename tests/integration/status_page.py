@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -29,6 +30,8 @@ class StatusPage:
         self.told: dict[str, Any] = {}
         self.asked = 0
         self.port = 0
+        self.stop: Callable[[], Callable[[], None]] = lambda: lambda: None
+        """Ends it; what comes back waits for that."""
         self._core = Core(Settings(worker_id="host-01J", session="01J", version="1", queue="gpu"))
 
     @property
@@ -66,8 +69,14 @@ def status_page(capacity: int = 1024, port: int = 0) -> Iterator[StatusPage]:
     thread = threading.Thread(target=trio.run, args=(serve,), daemon=True)
     thread.start()
     assert up.wait(30)
+
+    def stop() -> Callable[[], None]:
+        with contextlib.suppress(trio.RunFinishedError):
+            loop[0].run_sync_soon(scope.cancel)
+        return thread.join
+
+    page.stop = stop
     try:
         yield page
     finally:
-        loop[0].run_sync_soon(scope.cancel)
-        thread.join(30)
+        stop()()
