@@ -496,7 +496,8 @@ class Terminal:
         self.pid, self.fd = pty.fork()
         if self.pid == 0:
             fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 120, 0, 0))
-            os.execve(command[0], command, {**os.environ, "TERM": "xterm-256color", **environ})
+            size = {"COLUMNS": "120", "LINES": "24"}  # the runner's own would win over the terminal's
+            os.execve(command[0], command, {**os.environ, **size, "TERM": "xterm-256color", **environ})
         self.before = termios.tcgetattr(self.fd)
         self.screen = b""
 
