@@ -302,6 +302,8 @@ def test_a_job_is_found_by_its_mark_when_its_keeper_died_before_it_noted_the_pid
 
 
 def test_a_child_has_none_of_the_keepers_files_signals_or_mask(place: Path) -> None:
+    """Nor does it ignore what the daemon was started to ignore, in a shell's background for example."""
+
     async def main() -> None:
         async with k.keeper(place) as keeper:
             look = "grep -E 'SigIgn|SigBlk' /proc/self/status; umask; cat /proc/self/oom_score_adj; ls -l /proc/self/fd"
@@ -312,7 +314,12 @@ def test_a_child_has_none_of_the_keepers_files_signals_or_mask(place: Path) -> N
             assert int(ignored.split()[1], 16) & 0x7FFFFFFF == 0  # 32 and 33 are the C library's own
             assert (mask, offered) == ("0022", "300")
 
-    k.run(main)
+    inherited = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGQUIT, signal.SIGUSR1)}
+    try:
+        k.run(main)
+    finally:
+        for number, handler in inherited.items():
+            signal.signal(number, handler)
 
 
 def test_a_program_that_is_not_there_is_told_and_a_job_that_cannot_begin_leaves_nothing(place: Path) -> None:

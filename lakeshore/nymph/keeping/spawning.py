@@ -16,9 +16,8 @@ if TYPE_CHECKING:
 
 MASK = 0o077
 """The keeper's own."""
-_RESET = tuple(  # what stays ignored over an exec
-    getattr(signal, name) for name in ("SIGINT", "SIGHUP", "SIGPIPE", "SIGXFSZ", "SIGIO") if hasattr(signal, name)
-)
+_RESET = sorted(signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP})
+"""What a shell's background or nohup made the daemon ignore is no job's affair: it would stay over an exec."""
 _found: dict[tuple[str, str], str] = {}
 _MOST_FOUND = 256
 
