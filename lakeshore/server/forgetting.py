@@ -95,6 +95,7 @@ async def forget_namespace(dispatcher: Dispatcher, reader: PageReader, ns: str, 
             while not await in_slice(dispatcher.writer, topic):
                 pass
         await in_slice(dispatcher.writer, functools.partial(retention.purge_queues, ns=ns))
+        dispatcher.queues.load(dispatcher.rows)
     return done
 
 

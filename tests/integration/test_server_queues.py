@@ -231,6 +231,26 @@ def test_an_unknown_namespace_is_not_made(secured_server: Served, path: str) -> 
     assert called(secured_server, "GET", f"/v1/namespaces/none-{new_id()}/{path}").status == 404
 
 
+def test_a_namespace_that_is_made_anew_has_no_queue_of_the_old_one(server: Served) -> None:
+    ns = f"ns-{new_id()}"
+    for _ in range(2):
+        assert called(server, "POST", "/v1/admin/namespaces", {"name": ns}).status == 201
+        assert called(server, "GET", f"/v1/namespaces/{ns}/queues/kept").status == 404
+        body = {"invocation_id": new_id(), "queue": "kept", "args_blob": ""}
+        assert called(server, "POST", "/v1/producer/submit", body, x_ls_namespace=ns).status == 200
+        session = new_id()
+        poll = {"worker_id": session, "session": session, "capacity": 1, "timeout_s": 0}
+        first = {**poll, "n": 1, "queue": "other"}
+        assert called(server, "POST", "/v1/daemon/poll", first, x_ls_namespace=ns).body["commands"] == []
+        second = {**poll, "n": 2, "queue": "kept"}  # of a known session: what is in memory answers it, if it can
+        (run,) = called(server, "POST", "/v1/daemon/poll", second, x_ls_namespace=ns).body["commands"]
+        ended = {"invocation_id": body["invocation_id"], "claim": run["body"]["claim"], "state": "succeeded"}
+        ack = {"worker_id": session, **ended, "result_blob": ""}
+        assert called(server, "POST", "/v1/daemon/ack", ack, x_ls_namespace=ns).status == 200
+        assert called(server, "PATCH", f"/v1/namespaces/{ns}/queues/kept", {"state": "paused"}).status == 200
+        assert called(server, "DELETE", f"/v1/admin/namespaces/{ns}").body["deleted"] is True
+
+
 # --- members
 
 

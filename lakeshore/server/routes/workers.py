@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import time
 from collections import Counter
 from collections.abc import Mapping
@@ -24,6 +23,8 @@ from ..structure import bad_field, read_map
 from ..workers import SETUP, TooMany
 
 _LONGEST_H: Final = 168.0
+_LATEST_S: Final = 253_402_300_799.0
+"""The last instant that ISO 8601 has a year for."""
 _LARGEST_SCRIPT: Final = 256 * 1024
 _LONGEST_NAME: Final = 200
 _OUTCOMES: Final = 20
@@ -261,7 +262,7 @@ def _names(body: Mapping[str, Any], field: str) -> list[str]:
 
 def _instant(body: Mapping[str, Any]) -> float:
     epoch, text = body.get("until_epoch_s"), body.get("until")
-    if isinstance(epoch, int | float) and not isinstance(epoch, bool) and math.isfinite(epoch):
+    if isinstance(epoch, int | float) and not isinstance(epoch, bool) and 0 <= epoch <= _LATEST_S:
         return float(epoch)
     if type(text) is str:
         try:
