@@ -1,8 +1,8 @@
 """`lakeshore daemon install`: this very program onto a host that has OpenSSH, bash and python3, and its daemon started.
 
-Rules: nothing is left behind by an install that failed before the daemon was started: its token is revoked, its
-directory and its tunnel go. One that only was not seen in time stays, for it may still come up. The token is in this
-process's memory and in the host's file, nowhere else.
+Rules: nothing is left behind by an install that was interrupted, or failed before the daemon was started: its token is
+revoked, its directory and its tunnel go. One that only was not seen in time stays, for it may still come up. The token
+is in this process's memory and in the host's file, nowhere else.
 Reference: nymph/install-remote-daemon.md; nymph/daemon-lifecycle.md, "SSH bootstrap"; N-324…N-366.
 """
 
@@ -32,6 +32,7 @@ from lakeshore.wire.names import MAX_NAME, Ulids
 from .choice import NO_ADMIN, Choice, choose_admin
 from .exits import ExitCode
 from .failures import Failure
+from .interrupts import held, ignored, unwinding
 from .named import Named
 from .numbers import Seconds, Whole
 from .output import plain, print_json, say
@@ -145,6 +146,7 @@ def install(ctx: click.Context, /, **given: Any) -> int:
             say(f"note: {program.path} is older than this checkout: build it again with python3 build_pyz.py")
         installs = Installs(default_directory(os.environ))
         with (
+            unwinding(),
             packed(asked.code) as code,
             client_of(choice) as client,
             Connection(asked.place) as connection,
@@ -248,6 +250,8 @@ class _Installing:
         self._installs, self._program, self._code, self._as_json = installs, program, code, as_json
         self._launch_id = Ulids(lambda: time.time_ns() // 1_000_000, os.urandom).new()
         self._label = f"{asked.prefix}-{self._launch_id}"
+        self._token_name = _token_name(asked.place.alias, self._launch_id)
+        self._token_id: str | None = None
         self._copied_by: str | None = None
         self._wants_tunnel = False
 
@@ -256,19 +260,22 @@ class _Installing:
 
         alias = self._asked.place.alias
         self._print(f"→ [1/4] minting per-daemon token from {self._client.url}…")
-        token = self._client.mint_token(_token_name(alias, self._launch_id), scope="daemon")
-        row = self._row(token)
-        with self._undone_on_failure(row):
-            self._installs.save(row)
-            self._print(f"  ✓ token minted (name '{token['name']}')")
-            self._print(f"  launch ID: {self._launch_id}")
-            self._print(f"  log: {launch.log_path(self._launch_id)}")
-            self._print(f"→ [2/4] ssh {alias} — bootstrapping (binary + config + start)…")
-            host, row = self._bootstrapped(row, str(token["plaintext"]))
-        self._print(f"  ✓ [3/4] daemon process started on {alias} (label '{self._label}')")
         worker = None
-        if self._asked.wait_s:
-            worker = self._registered()
+        with self._undone_after(KeyboardInterrupt, SystemExit):
+            with self._undone_after(Exception):
+                with held():  # until the answer is there: what was minted must be known to be revoked
+                    token = self._client.mint_token(self._token_name, scope="daemon")
+                    self._token_id = str(token["id"])
+                row = self._row(token)
+                self._installs.save(row)
+                self._print(f"  ✓ token minted (name '{token['name']}')")
+                self._print(f"  launch ID: {self._launch_id}")
+                self._print(f"  log: {launch.log_path(self._launch_id)}")
+                self._print(f"→ [2/4] ssh {alias} — bootstrapping (binary + config + start)…")
+                host, row = self._bootstrapped(row, str(token["plaintext"]))
+            self._print(f"  ✓ [3/4] daemon process started on {alias} (label '{self._label}')")
+            if self._asked.wait_s:
+                worker = self._registered()
         if self._as_json:
             print_json(
                 {
@@ -495,23 +502,46 @@ class _Installing:
     # --- what failed
 
     @contextlib.contextmanager
-    def _undone_on_failure(self, row: Install) -> Iterator[None]:
-        from lakeshore.remote import launch, tunnel  # wall: as above
-
+    def _undone_after(self, *kinds: type[BaseException]) -> Iterator[None]:
+        """Take everything back after one of these. A second Ctrl-C does not stop that half way."""
         try:
             yield
-        except BaseException:
-            launch.give_up(self._connection, self._launch_id)
-            tunnel.stop(self._installs, self._launch_id)
-            try:
-                self._client.revoke_token(row.token_id)
-            except (ApiError, NetError) as error:
-                by_hand = f"lakeshore admin tokens revoke {row.token_id}"
-                say(f"note: the token {row.token_name} was not revoked ({error}): {by_hand}")
-            else:
-                say(f"the token {row.token_name} is revoked; nothing was installed")
-            self._installs.forget(self._launch_id)
+        except kinds as error:
+            with ignored():
+                self._undo(error)
             raise
+
+    def _undo(self, error: BaseException) -> None:
+        from lakeshore.remote import launch, tunnel  # wall: as above
+
+        interrupted = isinstance(error, KeyboardInterrupt | SystemExit)
+        if self._token_id is not None:
+            if interrupted:
+                say(f"\ninterrupted: what was begun on {self._asked.place.alias} is removed …")
+            launch.give_up(self._connection, self._launch_id, keep_log=not interrupted)
+            tunnel.stop(self._installs, self._launch_id)
+        elif isinstance(error, ApiError):
+            return  # no token was minted
+        try:
+            revoked = self._revoked()
+        except (ApiError, NetError) as failed:
+            if self._token_id is not None:
+                by_hand = f"lakeshore admin tokens revoke {self._token_id}"
+                say(f"note: the token {self._token_name} was not revoked ({failed}): {by_hand}")
+        else:
+            if revoked:
+                say(f"the token {self._token_name} is revoked; nothing was installed")
+        self._installs.forget(self._launch_id)
+
+    def _revoked(self) -> bool:
+        """Revoke the token, also where its answer was lost; whether there was one."""
+        found = self._token_id
+        if found is None:
+            rows = self._client.tokens()
+            found = next((str(row["id"]) for row in rows if row.get("name") == self._token_name), None)
+        if found is not None:
+            self._client.revoke_token(found)
+        return found is not None
 
     def _print(self, text: str, *, end: str = "\n") -> None:
         out = sys.stderr if self._as_json else sys.stdout

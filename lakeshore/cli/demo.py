@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from .exits import ExitCode
 from .failures import Failure
+from .interrupts import unwinding
 from .numbers import Whole
 from .output import console, print_json, print_table, say
 from .started import started_as
@@ -37,7 +36,7 @@ def demo(workers: int, keep: bool, as_json: bool) -> int:
     from lakeshore.sdk.errors import DispatchError  # wall: as above
     from lakeshore.stack import StackError  # wall: as above
 
-    with _ended_by_signals(), Stage() as stage:
+    with unwinding(), Stage() as stage:
         try:
             outcome = perform(stage, Teller(), workers=workers)
         except (DispatchError, TimeoutError) as error:
@@ -187,18 +186,3 @@ def _document(outcome: Outcome, stage: Stage, keep: bool) -> dict[str, Any]:
         },
         "kept": kept,
     }
-
-
-@contextmanager
-def _ended_by_signals() -> Iterator[None]:
-    """TERM and HUP unwind like Ctrl-C does, so that everything is cleared up."""
-
-    def unwind(number: int, _frame: FrameType | None) -> None:
-        raise SystemExit(128 + number)
-
-    before = {number: signal.signal(number, unwind) for number in (signal.SIGTERM, signal.SIGHUP)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

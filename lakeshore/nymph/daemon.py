@@ -204,6 +204,10 @@ class Daemon:
         self._transport = self._open_transport()
         self._payloads = Payloads(self._transport)
         self._line = Line(self._directory, self._nursery, self._parts)
+        with contextlib.suppress(
+            OSError
+        ):  # a full disk: it is for whoever tidies up later. Before anything else is there
+            sign(self._directory, config.daemon.label)
         try:
             await self._line.open()
         except KeeperTaken as error:
@@ -213,8 +217,6 @@ class Daemon:
             ) from error
         except (KeeperError, OSError) as error:
             raise CannotStart(f"the keeper of jobs cannot be started: {error}") from error
-        with contextlib.suppress(OSError):  # a full disk: it is for whoever tidies up later
-            sign(self._directory, config.daemon.label)
         self._nursery.start_soon(self._line.watch)
 
     def _open_identity(self) -> Identity:

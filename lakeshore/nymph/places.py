@@ -17,6 +17,7 @@ from pathlib import Path
 
 from ..config.errors import ConfigError
 from .config import RuntimeSection
+from .keeping.protocol import private_directory
 from .lookup import Boot
 from .workdir import made_root
 
@@ -32,7 +33,8 @@ def daemon_directory(boot: Boot, machine_id: str, environ: Mapping[str, str]) ->
 
 
 def sign(directory: Path, label: str) -> None:
-    """Write down in a daemon's directory whose it is, so that whoever removes that daemon finds it. OSError."""
+    """Make a daemon's directory, and write down whose it is, so that whoever removes that daemon finds it. OSError."""
+    private_directory(str(directory))
     (directory / "label").write_text(label + "\n", "utf-8")
 
 

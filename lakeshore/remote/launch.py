@@ -174,7 +174,7 @@ def remove(connection: Connection, launch_id: str, *, grace_s: int = GRACE_S, ke
     return report["state"] != "absent"
 
 
-def give_up(connection: Connection, launch_id: str) -> None:
+def give_up(connection: Connection, launch_id: str, *, keep_log: bool) -> None:
     """Remove what a failed install may have left there, as far as the host can still be reached."""
     with contextlib.suppress(RemoteFailure):
-        remove(connection, launch_id, grace_s=1, keep_log=True)
+        remove(connection, launch_id, grace_s=1, keep_log=keep_log)

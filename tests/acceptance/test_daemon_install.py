@@ -47,12 +47,26 @@ class Ground:
     pyz: Path
     cache: Path
 
-    def run(self, *arguments: str, **environ: str) -> Done:
+    def environ(self, **more: str) -> dict[str, str]:
         env = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "TMPDIR")}
         env |= {"XDG_CACHE_HOME": str(self.cache), "LAKESHORE_URL": self.server.url}
-        env |= {"LAKESHORE_STATE_DIR": str(self.server.state_dir), **environ}
-        command = [sys.executable, "-S", str(self.pyz), *arguments]
+        return env | {"LAKESHORE_STATE_DIR": str(self.server.state_dir), **more}
+
+    def run(self, *arguments: str, **environ: str) -> Done:
+        command, env = [sys.executable, "-S", str(self.pyz), *arguments], self.environ(**environ)
         return subprocess.run(command, check=False, capture_output=True, text=True, timeout=120, env=env)
+
+    def begun(self, alias: str) -> subprocess.Popen[str]:
+        """An install as a terminal has it: a process group of its own; all that it says is on one pipe."""
+        command = [sys.executable, "-S", str(self.pyz), "daemon", "install", alias]
+        return subprocess.Popen(
+            [*command, "--ssh-config", str(self.sshd.config)],
+            env=self.environ(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
 
     def install(self, alias: str, *more: str, **environ: str) -> Done:
         return self.run("daemon", "install", alias, "--ssh-config", str(self.sshd.config), *more, **environ)
@@ -398,6 +412,35 @@ def test_a_daemon_that_ends_at_once_shows_why(ground: Ground) -> None:
     assert not user.processes()
 
 
+@pytest.mark.inventory("N-337")
+@pytest.mark.parametrize(("step", "number"), [("[1/4]", signal.SIGINT), ("[3/4]", signal.SIGTERM)])
+def test_an_install_that_is_interrupted_leaves_nothing(
+    ground: Ground, box: RemoteUser, step: str, number: signal.Signals
+) -> None:
+    before, tokens = (box.launches, set(box.processes()), box.logs), ground.tokens(box.alias)
+    server = ground.server.process
+    if step == "[1/4]":
+        server.send_signal(signal.SIGSTOP)  # the request is under way until the server goes on
+    with ground.begun(box.alias) as install:
+        try:
+            assert install.stdout is not None
+            assert any(step in line for line in install.stdout)
+            if step == "[1/4]":
+                until(lambda: connected(install.pid, ground.server.url), "its request")
+            install.send_signal(number)
+            time.sleep(0.05)  # so that it is there before the answer is
+        finally:
+            server.send_signal(signal.SIGCONT)
+        assert any("is removed" in line for line in install.stdout)
+        os.killpg(install.pid, signal.SIGINT)  # Ctrl-C once more, which ssh hears, too
+        assert install.wait(60) == 128 + number
+    made = {name: revoked for name, revoked in ground.tokens(box.alias).items() if name not in tokens}
+    assert list(made.values()) == [True]
+    until(lambda: (box.launches, set(box.processes()), box.logs) == before, "a host as it was")
+    assert not staged_by(box)
+    assert not list((ground.server.state_dir / "installs").glob(f"*{next(iter(made))[-26:]}*"))
+
+
 @pytest.mark.inventory("C-858", "N-331", "C-690")
 @pytest.mark.inventory("C-211")
 def test_without_the_admin_token_it_exits_2_before_anything_happens(ground: Ground, box: RemoteUser) -> None:
@@ -481,9 +524,18 @@ def sessions(user: RemoteUser) -> list[int]:
 
 
 def listens(pid: int, port: int) -> bool:
+    return has_socket(pid, 1, f":{port:04X}", "0A")
+
+
+def connected(pid: int, url: str) -> bool:
+    return has_socket(pid, 2, f":{int(url.rpartition(':')[2]):04X}", "01")
+
+
+def has_socket(pid: int, end: int, port: str, state: str) -> bool:
+    """`end`: the column of /proc/net/tcp with the port, 1 here, 2 there."""
     inodes = {os.readlink(path) for path in Path(f"/proc/{pid}/fd").iterdir()}
     rows = [row.split() for row in Path("/proc/net/tcp").read_text().splitlines()[1:]]
-    return any(row[1].endswith(f":{port:04X}") and row[3] == "0A" and f"socket:[{row[9]}]" in inodes for row in rows)
+    return any(row[end].endswith(port) and row[3] == state and f"socket:[{row[9]}]" in inodes for row in rows)
 
 
 # --- other ways to start

@@ -381,3 +381,44 @@ def test_a_job_is_queued_again_before_its_time_is_up_only_where_that_is_wished(t
     asked = (tmp_path / "asked").read_text().split()
     assert ("--requeue" in asked, "--no-requeue" in asked) == (requeue, not requeue)
     assert ("scontrol requeue" in (directory / "job.sh").read_text()) == requeue
+
+
+def test_what_a_start_that_was_interrupted_puts_there_meanwhile_is_removed_too(tmp_path: Path) -> None:
+    directory = tmp_path / ".local/share/nymph/launches/01J"
+    directory.mkdir(parents=True)
+    late = f'cd "{directory}" && touch nymph && exec sleep 1000'
+    (tmp_path / "rm").write_text(
+        f'#!/bin/sh\n[ -e "$HOME/late" ] && exec {shutil.which("rm")} "$@"\n'
+        f'touch "$HOME/late"\nsh -c \'{late}\' >/dev/null 2>&1 &\necho $! >"$HOME/pid"\nexit 1\n'
+    )
+    (tmp_path / "rm").chmod(0o755)
+    text, nonce = compose("remove", {"launch_id": "01J", "grace": "1", "keep_log": "no"})
+    env = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "HOME": str(tmp_path)}
+    done = subprocess.run(["bash", "-s"], input=text, env=env, capture_output=True, text=True, timeout=60, check=False)
+    assert report_of(done.stdout, nonce)["state"] == "removed", done.stdout + done.stderr
+    assert not directory.exists()
+    about = Path("/proc", (tmp_path / "pid").read_text().strip(), "stat")
+    assert not about.exists() or about.read_text().split()[2] == "Z"
+
+
+def test_a_start_that_nobody_listens_to_any_more_starts_nothing(tmp_path: Path) -> None:
+    directory = tmp_path / ".local/share/nymph/launches/01J"
+    directory.mkdir(parents=True)
+    (tmp_path / "sbatch").write_text('#!/bin/sh\ntouch "$HOME/started"\necho 7\n')
+    (tmp_path / "sbatch").chmod(0o755)
+    release = tmp_path / "release"
+    release.write_text("print()\n")
+    (tmp_path / "release.sha256").write_text(hashlib.sha256(release.read_bytes()).hexdigest())
+    given = {"launch_id": "01J", "python": sys.executable, "token": "t", "config": "[server]", "sha256": ""}
+    given |= {"urls": release.as_uri(), "how": "slurm", "grace": "9"}
+    env = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "HOME": str(tmp_path)}
+    gone, unread = os.pipe()
+    os.close(gone)
+    try:
+        done = subprocess.run(
+            ["bash", "-s"], input=compose("start", given)[0].encode(), env=env, stdout=unread, check=False
+        )
+    finally:
+        os.close(unread)
+    assert done.returncode != 0
+    assert not (tmp_path / "started").exists()

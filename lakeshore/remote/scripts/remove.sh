@@ -8,9 +8,13 @@ main() {
         answer end ok
         return
     fi
-    if [ -d "$dir" ]; then stop; fi
     cd "$HOME" || :
-    rm -rf -- "$dir" "$staged" "$staged.code"
+    # A start that was interrupted may just go on: what it has put there since then and what it began go, too.
+    for _ in 1 2 3 4 5; do
+        if [ -d "$dir" ]; then stop; fi
+        if rm -rf -- "$dir" "$staged" "$staged.code" 2>/dev/null; then break; fi
+        sleep 0.2
+    done
     for kept in "${XDG_STATE_HOME:-$HOME/.local/state}"/lakeshore/nymph/*/; do
         case $(cat "$kept/label" 2>/dev/null || :) in *-"$launch_id") rm -rf -- "$kept" ;; esac
     done

@@ -14,6 +14,7 @@ main() {
     if [ "${code-no}" = yes ]; then unpack; fi
     write token "${token:?}"
     write udf-daemon.toml "${config:?}"
+    answer starts "$how" # where nobody reads it any more, this ends here
     case $how in
         process) start_process ;;
         slurm) start_job ;;
