@@ -263,7 +263,7 @@ class _Installing:
         worker = None
         with self._undone_after(KeyboardInterrupt, SystemExit):
             with self._undone_after(Exception):
-                with held():  # until the answer is there: what was minted must be known to be revoked
+                with held("\nwaiting for the server's answer: a token that it mints is to be revoked …"):
                     token = self._client.mint_token(self._token_name, scope="daemon")
                     self._token_id = str(token["id"])
                 row = self._row(token)

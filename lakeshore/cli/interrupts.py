@@ -1,7 +1,7 @@
 """What INT, TERM and HUP do to a command that has something to clear up.
 
     with unwinding():     TERM and HUP unwind the stack like Ctrl-C does; the exit code is 128 + the signal
-        with held():      one that comes waits until the block is over: what it made is known by then
+        with held(…):     one that comes waits until the block is over: what it made is known by then
         with ignored():   none counts, for the programs that are started meanwhile neither
 
 Rule: for the main thread alone. A signal that was ignored from the start (`nohup`) stays ignored.
@@ -13,6 +13,8 @@ import signal
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
+
+from .output import say
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -32,14 +34,14 @@ def unwinding() -> Iterator[None]:
 
 
 @contextmanager
-def held() -> Iterator[None]:
-    """What comes while the block lasts has its effect at the end of it, however it ended; the second one at once."""
+def held(told: str) -> Iterator[None]:
+    """What comes while the block lasts has its effect at the end of it, however it ended; that it waits is `told`."""
     came: list[int] = []
 
     def note(number: int, _frame: FrameType | None) -> None:
         came.append(number)
-        if len(came) > 1:
-            raise KeyboardInterrupt
+        if len(came) == 1:
+            say(told)
 
     try:
         with _handled(_ALL, note):

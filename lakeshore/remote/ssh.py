@@ -198,6 +198,7 @@ class Connection:
                 check=False,
                 capture_output=True,
                 timeout=timeout_s,
+                start_new_session=True,  # a Ctrl-C is ours: ssh ends of it even where it was told to ignore it
                 **given,
             )
         except FileNotFoundError as error:

@@ -428,11 +428,12 @@ def test_an_install_that_is_interrupted_leaves_nothing(
             if step == "[1/4]":
                 until(lambda: connected(install.pid, ground.server.url), "its request")
             install.send_signal(number)
-            time.sleep(0.05)  # so that it is there before the answer is
         finally:
             server.send_signal(signal.SIGCONT)
         assert any("is removed" in line for line in install.stdout)
-        os.killpg(install.pid, signal.SIGINT)  # Ctrl-C once more, which ssh hears, too
+        until(lambda: children(install.pid) or install.poll() is not None, "the ssh that removes it")
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(install.pid, signal.SIGINT)  # Ctrl-C once more, which ssh would hear, too
         assert install.wait(60) == 128 + number
     made = {name: revoked for name, revoked in ground.tokens(box.alias).items() if name not in tokens}
     assert list(made.values()) == [True]
