@@ -98,6 +98,8 @@ def choose_admin(
         hint = "on the machine that serves, the state directory's admin.token is used; name it with LAKESHORE_STATE_DIR"
         if here is not None:
             hint = f"for the server that runs here, add --url {here.url}"
+        elif chosen is None:
+            hint = f"no server is named, and none runs here: `lakeshore serve` starts one; {hint}"
         raise Failure(NO_ADMIN, hint=hint)
     if chosen is None:
         raise trouble or _unconfigured()

@@ -147,7 +147,7 @@ def install(ctx: click.Context, /, **given: Any) -> int:
         installs = Installs(default_directory(os.environ))
         with (
             unwinding(),
-            packed(asked.code) as code,
+            packed(asked.code, None if program is None else program.path) as code,
             client_of(choice) as client,
             Connection(asked.place) as connection,
         ):
@@ -155,7 +155,7 @@ def install(ctx: click.Context, /, **given: Any) -> int:
 
 
 @contextlib.contextmanager
-def packed(directory: Path | None) -> Iterator[Packed | None]:
+def packed(directory: Path | None, program: Path | None) -> Iterator[Packed | None]:
     """The code to send as one file, while the block lasts; None without any."""
     from lakeshore.remote.packing import pack  # wall: only these commands load what reaches hosts
 
@@ -163,7 +163,7 @@ def packed(directory: Path | None) -> Iterator[Packed | None]:
         yield None
         return
     with tempfile.TemporaryDirectory(prefix="lakeshore-code-") as place:
-        yield pack(directory, Path(place, "code.tar.gz"))
+        yield pack(directory, Path(place, "code.tar.gz"), program=program)
 
 
 # --- what is asked
@@ -259,6 +259,7 @@ class _Installing:
         from lakeshore.remote import launch  # wall: as above
 
         alias = self._asked.place.alias
+        self._note_others()
         self._print(f"→ [1/4] minting per-daemon token from {self._client.url}…")
         worker = None
         with self._undone_after(KeyboardInterrupt, SystemExit):
@@ -424,6 +425,14 @@ class _Installing:
         if program.platforms and ours not in program.platforms:
             has = ", ".join(sorted(program.platforms))
             say(f"note: this file has compiled modules for {has} alone; on {ours} it is slower and signs nothing")
+
+    def _note_others(self) -> None:
+        """Who installs again to replace a daemon hears that this adds one: both would serve the same queues."""
+        place = self._asked.place
+        for one in self._installs.all():
+            if (one.alias, one.ssh_config, one.url) == (place.alias, place.config, self._client.url):
+                say(f"note: {one.alias} has a daemon of yours already, and this is one more;")
+                say(f"  `lakeshore daemon uninstall {one.launch_id}` removes the former")
 
     def _tell_started(self, started: Started) -> None:
         if started.note:

@@ -19,7 +19,7 @@ from .server import connect, flags_of, server_options
 @click.command("exec", context_settings=PASS_THROUGH)
 @click.argument("words", metavar="<command>…", nargs=-1, required=True, type=click.UNPROCESSED)
 @click.option("--queue", metavar="<name>", type=Named("queues"), help="On a member of that queue.")
-@click.option("--on", "daemon", metavar="<daemon>", type=Named("daemons"), help="On that daemon.")
+@click.option("--on", "--daemon", "daemon", metavar="<daemon>", type=Named("daemons"), help="On that daemon.")
 @exec_options
 @server_options
 @click.pass_context

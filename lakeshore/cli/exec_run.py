@@ -25,7 +25,14 @@ from .server import connect, flags_of, server_options
 @click.command()
 @click.argument("script", metavar="<script.py>", type=click.Path(dir_okay=False))
 @click.argument("words", metavar="[<argument>…]", nargs=-1, type=click.UNPROCESSED)
-@click.option("--daemon", metavar="<d>", type=Named("daemons"), help="On that daemon (default: you pick one).")
+@click.option(
+    "--daemon",
+    "--on",
+    "daemon",
+    metavar="<d>",
+    type=Named("daemons"),
+    help="On that daemon (default: you pick one).",
+)
 @click.option("--queue", metavar="<name>", type=Named("queues"), help="On a member of that queue.")
 @env_option
 @timeout_option

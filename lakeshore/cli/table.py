@@ -94,7 +94,9 @@ def overview() -> str:
     lines += ["Options:", *_columns(OPTIONS), ""]
     lines += [
         "Start here: `lakeshore demo`. Then `lakeshore serve`, and in another terminal",
-        "`lakeshore worker start --url http://127.0.0.1:8080 --queue <name>`.",
+        "`export LAKESHORE_URL=http://127.0.0.1:8080`, and workers for a queue:",
+        "  on this machine   lakeshore worker start --queue <name>",
+        "  over ssh          lakeshore daemon install <host> --queue <name> --code <dir>",
         "Every command answers `--help`; what it prints is also there as `--json`.",
     ]
     return "\n".join(lines)

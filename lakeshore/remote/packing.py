@@ -1,7 +1,8 @@
 """A directory of the user's code as one file to send: what git, caches and virtual environments hold stays here.
 
 Links to files are sent as the files, links to directories are not followed; what is no file (sockets, devices) is left
-out. At most `LARGEST` bytes: who names a home directory by mistake hears of it.
+out, and so is the program, which goes by itself. At most `LARGEST` bytes: who names a home directory by mistake hears
+of it.
 """
 
 from __future__ import annotations
@@ -34,12 +35,14 @@ class Packed:
     size: int
 
 
-def pack(directory: Path, into: Path) -> Packed:
-    """Write the archive `into`. Raises RemoteFailure."""
+def pack(directory: Path, into: Path, *, program: Path | None = None) -> Packed:
+    """Write the archive `into`, without the file `program`. Raises RemoteFailure."""
     files = size = 0
     try:
         with tarfile.open(into, "x:gz", compresslevel=3, dereference=True) as archive:
             for path, name in _files(directory):
+                if program is not None and os.path.samefile(path, program):
+                    continue
                 info = archive.gettarinfo(path, name)
                 size += info.size
                 files += 1

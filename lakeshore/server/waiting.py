@@ -67,7 +67,10 @@ def _of_queue(app: App, ns: str, queue: str, runner: Any) -> Why:
     able = [id_ for id_ in serving if id_ not in {row.id for row in away}]
     if not able:
         if not away:
-            says = f"no worker serves queue {queue!r}; `lakeshore worker start --queue {queue}` starts one"
+            says = (
+                f"no worker serves queue {queue!r}; `lakeshore worker start --queue {queue}` starts one here, "
+                f"`lakeshore daemon update <daemon> --add-queue {queue}` lets a daemon serve it"
+            )
             return Why(reason="no_worker", says=says)
         each = tuple({"id": row.id, "label": row.label, "why": app.workers.shown_state(row)} for row in away)
         return Why(reason="away", says=f"no worker serves queue {queue!r} now: {_listed(each)}", workers=each)

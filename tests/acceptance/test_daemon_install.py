@@ -181,6 +181,8 @@ def test_installs_at_once_and_again_have_everything_of_their_own(ground: Ground,
     ids = {one["launchId"] for one in told}
     assert {path.name for path in box.launches} == ids
     assert len(ids) == 2
+    third = ground.install("my-box", "--python", "/nowhere/python3")
+    assert (third.returncode, [f"daemon uninstall {one}`" in third.stderr for one in ids]) == (1, [True, True])
     pids = set()
     for one in told:
         place = Path(one["directory"])
@@ -452,6 +454,8 @@ def test_without_the_admin_token_it_exits_2_before_anything_happens(ground: Grou
     assert done.stdout == ""
     unconfigured = ground.install("my-box", "--admin-token", "x", LAKESHORE_URL="", LAKESHORE_STATE_DIR="/nowhere")
     assert unconfigured.returncode == 2
+    neither = ground.install("my-box", LAKESHORE_URL="", LAKESHORE_STATE_DIR="/nowhere", XDG_CONFIG_HOME="/nowhere")
+    assert (neither.returncode, "`lakeshore serve` starts one" in neither.stderr) == (2, True)
     assert "server not configured" in unconfigured.stderr
     assert ground.tokens("my-box") == before
 

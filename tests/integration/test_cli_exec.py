@@ -154,6 +154,7 @@ def test_a_script_of_this_machine_runs_there_from_stdin_with_its_arguments(
     script.write_text("import os, sys\nprint(sys.argv, os.environ['DEBUG'])\nsys.exit(4)\n")
     words = ("--daemon", box.label, "--env", "DEBUG=1", "--timeout", "60", "--python", sys.executable)
     code, out, err = typed("run", str(script), *words, "one", "--", "--two")
+    assert typed("run", str(script), "--on", *words[1:])[0] == typed("exec", *words[:2], "exit 4")[0] == 4
     assert (code, out, err) == (4, b"['-', 'one', '--two'] 1\n", b"")
 
 

@@ -94,6 +94,7 @@ def test_a_job_says_why_it_waits(lake: Run, server: Served) -> None:
     assert server.call("POST", "/v1/producer/submit", body, encoding=JSON).status == 200
     code, out, _err = lake("jobs", "why", id_)
     assert code == 0 and out.startswith(f"no worker serves queue {name!r}")
+    assert f"lakeshore worker start --queue {name}" in out and f"--add-queue {name}`" in out
     assert told(lake, "jobs", "why", id_)["reason"] == "no_worker"
     assert "no worker serves" in lake("jobs", "show", id_)[1]
     lake("queues", "pause", name)

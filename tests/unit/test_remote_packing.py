@@ -54,3 +54,10 @@ def test_nothing_too_much_and_what_cannot_be_read_are_sentences(
         pack(filled(tmp_path / "code", "jobs.py"), tmp_path / "two")
     with pytest.raises(RemoteFailure, match=r"cannot read .*missing"):
         pack(tmp_path / "missing", tmp_path / "three")
+
+
+def test_the_program_that_lies_among_the_modules_is_not_sent_twice(tmp_path: Path) -> None:
+    code = filled(tmp_path / "code", "jobs.py", "dist/lakeshore")
+    (code / "same").symlink_to(code / "dist/lakeshore")
+    done = pack(code, tmp_path / "packed", program=code / "dist/lakeshore")
+    assert (names_in(done.path), done.files) == (["jobs.py"], 1)
