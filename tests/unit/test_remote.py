@@ -291,12 +291,15 @@ def test_a_host_is_asked_by_ssh_itself_with_the_alias_and_a_script_on_its_standa
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = tmp_path / "asked"
-    (tmp_path / "ssh").write_text(f'#!/bin/sh\necho "$*" >>{shlex.quote(str(asked))}\nexec cat\n')
+    (tmp_path / "ssh").write_text(
+        f'#!/bin/sh\necho "$*" >>{shlex.quote(str(asked))}\nps -o sid= -p $$ >{shlex.quote(str(asked))}.sid\nexec cat\n'
+    )
     (tmp_path / "ssh").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     with Connection(Place(alias="bos14")) as connection:
         done = connection.run(["bash", "-s"], b"echo the script\n", timeout_s=60)
     assert (done.code, done.out) == (0, "echo the script\n")
+    assert int((tmp_path / "asked.sid").read_text()) != os.getsid(0), "a Ctrl-C of ours would reach it"
     lines = asked.read_text().splitlines()
     (line,) = [line for line in lines if line.endswith(" -- bos14 bash -s")]
     assert " -T " in line
