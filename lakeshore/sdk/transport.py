@@ -354,7 +354,8 @@ def _check_source(fn: Any, module: str, qualname: str, submitted: str | None, po
     if here != submitted:
         raise WorkerError(
             f"{module}:{qualname} source differs from the submitted version (submitted {submitted}, here {here}); "
-            'bring the checkout of this worker up to date and restart it, or set the runtime policy to "off"'
+            "bring the checkout of this worker up to date and restart it (what `daemon install --code` copied: install "
+            'again and uninstall the former), or set the runtime policy to "off"'
         )
 
 

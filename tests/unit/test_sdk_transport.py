@@ -319,14 +319,14 @@ def test_a_reference_that_passed_once_is_judged_again_when_its_name_leads_elsewh
     sent = describe(user.topk)
     resolver = Resolver(registry=None, allow_pickled=False, runtime_policy="minor")
     assert resolver(sent) is resolver(sent) is user.topk
-    with pytest.raises(WorkerError, match="source differs"):
+    with pytest.raises(WorkerError, match=r"source differs.*daemon install --code"):
         resolver({**sent, "src_hash": "sha256:0123456789abcdef"})
     with pytest.raises(TransportError, match="unknown function kind"):
         resolver({**sent, "kind": "other"})
     with pytest.raises(WorkerError):
         resolver({**sent, "src_hash": ["unhashable"]})
     user.topk = user.Scene.title
-    with pytest.raises(WorkerError, match="source differs"):
+    with pytest.raises(WorkerError, match=r"source differs.*daemon install --code"):
         resolver(sent)
     user.topk = user.plain
     with pytest.raises(TransportError, match="only UDFs by reference"):
