@@ -51,7 +51,7 @@ def test_the_documented_arguments_stand_in_their_order(tmp_path: Path, kind: str
     assert argv[len(head)] == "--network=host"
     assert after(argv, "-v")[0] == f"{at}:/workspace"
     assert argv[argv.index("--user") :] == ["--user", f"{os.geteuid()}:{os.getegid()}", "img:1", *ENTRY]
-    assert plan.sweep == ["docker", "rm", "-f"]
+    assert after(argv, "--label") == [f"lakeshore.job={plan.sweep[-1]}"]
 
 
 @pytest.mark.inventory("N-216", "N-217", "N-224")

@@ -22,12 +22,22 @@ from ..workdir import Account, Workdir, WorkdirError
 from .attended import Plan, command, made_private
 from .given import pairs, settings, word, words
 from .library import PACKAGES
-from .process import Refused, Run, failed, job_variables, without_credentials
+from .process import Refused, Run, failed, job_id, job_variables, without_credentials
 
 RUNTIMES = {"docker": "runc", "gvisor": "runsc"}
 WORKSPACE, LIBRARY = "/workspace", "/opt/lakeshore"
 CID = "container.cid"
 LOGIN_S = 60.0
+LABEL = "lakeshore.job"
+_SWEEP = f"""
+for _ in 1 2 3; do
+    found=$(docker ps --all --quiet --filter "label={LABEL}=$0")
+    [ -z "$found" ] || docker rm --force $found
+    [ -z "$found" ] || exit 0
+    sleep 0.5
+done
+"""
+"""By its label: a client that was killed has not always written down which container it had asked for."""
 
 
 class Docker:
@@ -64,12 +74,19 @@ class Docker:
             argv += ["-v", volume]
         for name, value in _variables(run, workdir, given).items():
             argv += ["-e", f"{name}={value}"]
-        argv += raw
+        argv += ["--label", f"{LABEL}={job_id(run)}", *raw]
         if not any(arg in ("-u", "--user") or arg.startswith(("--user=", "-u=")) for arg in raw):
             uid, gid = (os.geteuid(), os.getegid()) if owner is None else (owner.uid, owner.gid)
             argv += ["--user", f"{uid}:{gid}"]
-        told = {"argv": [*argv, image, *program], "cid": str(cid), "image": image, "program": program[0]}
-        return Plan(told, env=without_credentials(environ), sweep=["docker", "rm", "-f"], handle=CID)
+        sweep = ["bash", "-c", _SWEEP, job_id(run)]
+        told = {
+            "argv": [*argv, image, *program],
+            "cid": str(cid),
+            "image": image,
+            "program": program[0],
+            "sweep": sweep,
+        }
+        return Plan(told, env=without_credentials(environ), sweep=sweep)
 
 
 def _variables(run: Run, workdir: Workdir, given: Mapping[str, Any]) -> dict[str, str]:

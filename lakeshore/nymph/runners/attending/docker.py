@@ -43,7 +43,7 @@ class Container(Elsewhere):
         if self._stopper is not None:
             self._stopper.wait()
         elif self.stopping:
-            self._remove()
+            asked(self.told["sweep"])  # before it had a name: by now there may be one
         if code == _DAEMON_FAILED:
             self.explain("DockerError", "docker could not start the container: see its message in the job's stderr")
         elif code in (_NOT_EXECUTABLE, _NOT_FOUND):
@@ -74,11 +74,3 @@ class Container(Elsewhere):
         except (OSError, ValueError):
             return None
         return text if _CID.fullmatch(text) else None
-
-    def _remove(self) -> None:
-        """It was asked to end before it had a name: by now it may have one."""
-        deadline = time.monotonic() + 1
-        while (container := self._named()) is None and time.monotonic() < deadline:
-            time.sleep(0.02)
-        if container is not None:
-            asked(["docker", "rm", "-f", container])
