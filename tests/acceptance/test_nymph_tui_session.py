@@ -1,0 +1,106 @@
+"""`nymph tui` of the one file in a terminal multiplexer, beside a real daemon that comes, goes and comes again."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from daemons import daemon
+from starting import CLEAN, environment, trees
+
+from lakeshore.tui.nymph_app import LEGEND
+
+TMUX = shutil.which("tmux")
+SHELL = "PS1='ready> ' exec /bin/sh"
+PATIENCE_S = 120.0
+pytestmark = pytest.mark.skipif(TMUX is None, reason="no tmux: install the Debian package tmux")
+
+
+class Session:
+    """A shell on a terminal of 100 columns and 30 lines, and what is to be seen there."""
+
+    def __init__(self, directory: Path, environ: dict[str, str]) -> None:
+        self._socket = directory / "tmux"
+        self._env = {**environ, "TERM": "xterm-256color", "ENV": "/dev/null"}
+        self._do("-f", "/dev/null", "new-session", "-d", "-x", "100", "-y", "30", "-c", str(directory), SHELL)
+
+    def _do(self, *arguments: str) -> str:
+        command = [str(TMUX), "-S", str(self._socket), *arguments]
+        return subprocess.run(command, check=True, capture_output=True, text=True, env=self._env, timeout=30).stdout
+
+    def type(self, text: str) -> None:
+        self._do("send-keys", "-l", text)
+        self._do("send-keys", "Enter")
+
+    def press(self, *keys: str) -> None:
+        self._do("send-keys", *keys)
+
+    def text(self) -> str:
+        return self._do("capture-pane", "-p")
+
+    def until(self, *words: str, there: bool = True) -> None:
+        """Until all of it is to be seen; or none."""
+        deadline = time.monotonic() + PATIENCE_S
+        while not all((word in text) is there for text in [self.text()] for word in words):
+            assert time.monotonic() < deadline, f"{words} {'not ' if there else ''}in\n{self.text()}"
+            time.sleep(0.05)
+
+    def close(self) -> None:
+        self._do("kill-server")
+
+
+@pytest.fixture
+def session(tmp_path: Path, filled_cache: Path) -> Iterator[Session]:
+    opened = Session(tmp_path, environment(filled_cache, LC_ALL="C.UTF-8", PYTHONDONTWRITEBYTECODE=""))
+    yield opened
+    opened.close()
+
+
+@pytest.mark.inventory("N-307", "N-308", "N-309")
+@pytest.mark.inventory("C-434", "C-435")
+def test_a_daemon_without_a_server_is_watched_from_the_one_file_through_its_death_and_its_return(
+    pyz: Path, filled_cache: Path, session: Session, tmp_path: Path
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    sections = {"introspect": {"enabled": True, "port": port}}
+    with daemon("http://127.0.0.1:9", tmp_path / "host", sections) as one:
+        before = tmp_path / "before"
+        session.until("ready>")
+        session.type(f"stty -a > {before}; echo begun")
+        session.until("\nbegun")
+        assert len(trees(filled_cache)) == 1  # nothing has paid for screens yet
+        line = [*CLEAN, str(pyz), "nymph", "tui", "--config", str(one.config), "--interval", "0.2"]
+        session.type(" ".join(map(shlex.quote, line)))
+        session.until(f"✗ daemon unreachable at http://127.0.0.1:{port}", "(retrying every 0.2s)", LEGEND)
+        one.start()
+        session.until("● connected", "run-state starting", f"queue     {one.queue}", "WARN")
+        session.press("t")
+        session.until(" trace+ ")
+        one.stop(signal.SIGKILL)
+        session.until("✗ daemon unreachable", f"queue     {one.queue}", "WARN")
+        one.start()
+        session.until("● connected")
+        session.press("Space")
+        session.until("⏸ PAUSED")
+        session.press("q")
+        session.until("⏵follow", LEGEND, there=False)
+        session.until("\nbegun")
+        after = tmp_path / "after"
+        session.type(f"stty -a > {after}; echo end''ed")
+        session.until("ended\n")
+        assert after.read_text() == before.read_text()
+        assert one.process.poll() is None  # it was looked at, and nothing else
+    program, screens = sorted(trees(filled_cache), key=lambda tree: len(tree.name))
+    assert screens.name == f"{program.name}_screens"
+    assert (screens / "lakeshore/_vendor/textual").is_dir()
+    assert not (program / "lakeshore/_vendor/textual").exists()
+    assert os.listdir(screens / "lakeshore/_vendor/textual/__pycache__")  # the next one starts faster
