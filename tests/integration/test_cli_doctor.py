@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -338,7 +339,7 @@ def loose_secret(state: Path) -> None:
 
 
 def newer(state: Path) -> None:
-    with sqlite3.connect(state / "lakeshore.db") as conn:
+    with closing(sqlite3.connect(state / "lakeshore.db")) as conn, conn:
         conn.execute("PRAGMA user_version = 99")
     conn.close()
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -41,7 +42,7 @@ def done(plane: Dispatch, *, stream: bool = False) -> str:
 def age(path: Path, ids: Iterable[str], days: float) -> None:
     """What these would look like after so many days, and all files; the hourly look is due."""
     then = time.time() - days * DAY_S
-    with sqlite3.connect(path) as conn:
+    with closing(sqlite3.connect(path)) as conn, conn:
         conn.executemany("UPDATE invocation SET finished_at = ? WHERE id = ?", [(then, id_) for id_ in ids])
         conn.execute("UPDATE topic SET posted_at = ?", (then,))
     conn.close()
@@ -96,7 +97,7 @@ def test_nothing_younger_is_forgotten_and_nothing_that_has_not_ended(path: Path,
     plane = Dispatch(path)
     queued = plane.submit("q2", b"a" * BIG, id="queued")
     plane.close()
-    with sqlite3.connect(path) as conn:
+    with closing(sqlite3.connect(path)) as conn, conn:
         conn.execute("UPDATE invocation SET submitted_at = 0")
     conn.close()
     age(path, used, 29)

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -109,7 +110,7 @@ def test_a_plane_is_in_memory_or_in_one_file_of_sqlite_with_a_wal(tmp_path: Path
     dp = dls.Dispatch(str(tmp_path / "d.sqlite"), ns="team")
     dp.submit("q", b"x", id="a")
     dp.close()
-    with sqlite3.connect(tmp_path / "d.sqlite") as database:
+    with closing(sqlite3.connect(tmp_path / "d.sqlite")) as database, database:
         assert database.execute("PRAGMA journal_mode").fetchone() == ("wal",)
         assert database.execute("SELECT ns, id, state FROM invocation").fetchall() == [("team", "a", "queued")]
     database.close()

@@ -6,6 +6,7 @@ import sqlite3
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -230,7 +231,7 @@ def test_of_two_enrolments_with_one_token_one_wins_and_the_other_stores_no_key(s
         assert (len(won), lost) == (1, ["enroll_token_consumed"] * 3)
         row = tokens(server, ns)[minted["id"]]
         assert row["consumedByWorkerId"] == won[0].worker_id
-    with sqlite3.connect(server.state_dir / "records.db") as conn:
+    with closing(sqlite3.connect(server.state_dir / "records.db")) as conn, conn:
         assert conn.execute("SELECT COUNT(*) FROM daemon_key WHERE ns = ?", (ns,)).fetchone() == (5,)
 
 
@@ -460,7 +461,7 @@ def _rotates(server: Served, daemon: Signer) -> None:
     assert daemon.poll().status == 200  # and reaps
     daemon.key, daemon.n = old_key, daemon.n + polls
     assert refusal(daemon.poll()) == (403, "daemon key revoked")
-    with sqlite3.connect(server.state_dir / "records.db") as conn:
+    with closing(sqlite3.connect(server.state_dir / "records.db")) as conn, conn:
         rows = dict(conn.execute("SELECT key_id, status FROM daemon_key").fetchall())
     assert rows == {old_id: "revoked", fresh.key_id: "active"}
     daemon.key = fresh.key
@@ -570,7 +571,7 @@ def test_a_namespace_that_is_deleted_takes_its_keys_and_enroll_tokens_along(secu
     assert daemon.hello().body["reject"]["code"] == "enroll_token_required"
     assert daemon.hello(spare["plaintext"]).body["reject"]["code"] == "invalid_enroll_token"
     assert server.get(f"/v1/namespaces/{ns}/nymph-target").body["version"] is None
-    with sqlite3.connect(server.state_dir / "records.db") as conn:
+    with closing(sqlite3.connect(server.state_dir / "records.db")) as conn, conn:
         for table in ("enroll_token", "daemon_key"):
             assert conn.execute(f"SELECT COUNT(*) FROM {table} WHERE ns = ?", (ns,)).fetchone() == (0,)
 
@@ -591,5 +592,5 @@ def _until(is_so: Any) -> None:
 
 def _age(records: Path, seconds: float) -> None:
     """The keys of a server that is down were made so long ago."""
-    with sqlite3.connect(records) as conn:
+    with closing(sqlite3.connect(records)) as conn, conn:
         conn.execute("UPDATE daemon_key SET created_at = created_at - ?", (seconds,))

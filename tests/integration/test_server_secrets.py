@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -141,7 +142,7 @@ def test_a_row_that_was_changed_or_moved_does_not_open(tmp_path: Path) -> None:
             call.provider(f"p-{name}", {"ip": "h", "ssh_key": {"$secret": name}})
         server.stop()
     columns = "nonce, ciphertext, tag"
-    with sqlite3.connect(server.state_dir / "records.db") as conn:
+    with closing(sqlite3.connect(server.state_dir / "records.db")) as conn, conn:
         rows = {row[0]: row[1:] for row in conn.execute(f"SELECT name, {columns} FROM secret")}
         assert [len(part) for part in rows["one"]] in ([12, 12, 16], [24, 12, 16])
         conn.execute(f"UPDATE secret SET ({columns}) = (?, ?, ?) WHERE name = 'two'", rows["one"])
@@ -326,7 +327,7 @@ def test_only_the_key_of_a_directly_dispatched_ssh_provider_leaves_and_the_audit
     call("DELETE", "secrets/pem")
     missing = call("POST", "providers/box/resolve", {}).body["error"]
     assert missing == f"secret 'pem' not found in namespace {call.ns!r}"
-    with sqlite3.connect(f"file:{secured_server.state_dir}/records.db?mode=ro", uri=True) as conn:
+    with closing(sqlite3.connect(f"file:{secured_server.state_dir}/records.db?mode=ro", uri=True)) as conn, conn:
         audit = conn.execute("SELECT actor, subject FROM audit WHERE ns = ? AND action = 'secret.read'", (call.ns,))
         assert audit.fetchall() == [("<admin>", "box: pem")]
     conn.close()
@@ -352,7 +353,7 @@ def test_in_open_mode_the_first_secret_makes_its_namespace_and_with_it_everythin
     assert server.call("POST", "/v1/admin/namespaces", {"name": call.ns}, encoding=JSON).status == 201
     assert call("GET", "secrets").body == {"secrets": []}
     assert call("GET", "providers?all=true").body == {"providers": []}
-    with sqlite3.connect(f"file:{server.state_dir}/records.db?mode=ro", uri=True) as conn:
+    with closing(sqlite3.connect(f"file:{server.state_dir}/records.db?mode=ro", uri=True)) as conn, conn:
         for table in ("secret", "provider"):
             assert conn.execute(f"SELECT count(*) FROM {table} WHERE ns = ?", (call.ns,)).fetchone() == (0,)
     conn.close()

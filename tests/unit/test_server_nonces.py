@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,7 @@ class Clock:
 
 
 def stored(path: Path) -> int:
-    with sqlite3.connect(path) as conn:
+    with closing(sqlite3.connect(path)) as conn, conn:
         (count,) = conn.execute("SELECT COUNT(*) FROM nonce").fetchone()
     return int(count)
 
@@ -79,11 +80,11 @@ def test_of_many_requests_with_one_nonce_at_once_one_is_let_in(tmp_path: Path) -
 def test_a_nonce_that_could_not_be_stored_may_come_again(tmp_path: Path) -> None:
     async def main() -> None:
         records = Records(tmp_path / "records.db", now=Clock())
-        with sqlite3.connect(tmp_path / "records.db") as conn:
+        with closing(sqlite3.connect(tmp_path / "records.db")) as conn, conn:
             conn.execute("CREATE TRIGGER full BEFORE INSERT ON nonce BEGIN SELECT RAISE(ABORT, 'no room'); END")
         with pytest.raises(PlaneError, match="no room"):
             await records.nonces.take("w", "n", 1600.0)
-        with sqlite3.connect(tmp_path / "records.db") as conn:
+        with closing(sqlite3.connect(tmp_path / "records.db")) as conn, conn:
             conn.execute("DROP TRIGGER full")
         assert await records.nonces.take("w", "n", 1600.0)
         records.close()
