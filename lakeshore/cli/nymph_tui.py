@@ -60,6 +60,11 @@ def tui(ctx: click.Context, url: str | None, config: str | None, interval: float
             hint="`pip install 'lakeshore[tui]'`; the one file has it",
         ) from missing
 
+    for name in (
+        "COLUMNS",
+        "LINES",
+    ):  # exported by a shell they win over the terminal's size, and stay when that changes
+        os.environ.pop(name, None)
     app = NymphApp(url, interval=max(interval, LEAST_S), hint=hint)
     app.run()
     return app.return_code or ExitCode.OK

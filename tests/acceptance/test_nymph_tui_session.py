@@ -20,7 +20,7 @@ from lakeshore.tui.nymph_app import LEGEND
 
 TMUX = shutil.which("tmux")
 SHELL = "PS1='ready> ' exec /bin/sh"
-PATIENCE_S = 120.0
+PATIENCE_S = 40.0
 pytestmark = pytest.mark.skipif(TMUX is None, reason="no tmux: install the Debian package tmux")
 
 
