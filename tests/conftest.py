@@ -17,8 +17,21 @@ def pytest_configure(config: pytest.Config) -> None:
     inventory_record.start(config)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+LONG = (
+    "test_a_new_user_gets_from_nothing_to_results_in_a_bare_debian",
+    "test_a_short_soak_prints_the_slopes_of_every_process",
+    "test_a_row_is_measured_on_every_disk_and_its_syncs_are_counted",
+    "test_a_release_carries_the_wheels_of_every_platform_and_python_and_is_small_enough",
+)
+"""Two minutes of a machine's time for what hardly ever breaks: LONG=1 runs them, before a release."""
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     inventory_record.name_rows(items)
+    if not os.environ.get("LONG"):
+        long = [item for item in items if getattr(item, "originalname", item.name) in LONG]
+        config.hook.pytest_deselected(items=long)
+        items[:] = [item for item in items if item not in long]
 
 
 @pytest.fixture(autouse=True)
