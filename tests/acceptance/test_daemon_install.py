@@ -354,7 +354,7 @@ def test_a_binary_that_is_not_ours_and_flags_that_exclude_each_other_fail_before
 
 @pytest.mark.inventory("N-329", "C-688", "N-341")
 @pytest.mark.inventory("N-352", "N-390", "C-213")
-def test_one_that_the_host_downloads_and_that_is_not_seen_in_time_stays_a_damaged_one_is_refused(
+def test_one_that_the_host_downloads_comes_up_and_a_damaged_one_is_refused(
     ground: Ground, box: RemoteUser, public_place: Path
 ) -> None:
     release = public_place / "latest"
@@ -364,10 +364,8 @@ def test_one_that_the_host_downloads_and_that_is_not_seen_in_time_stays_a_damage
     digest = hashlib.sha256(ground.pyz.read_bytes()).hexdigest()
     (release / "lakeshore.sha256").write_text(f"{digest}  lakeshore\n")
     base = f"file://{public_place}"
-    done = ground.install("my-box", "--nymph-base-url", base, "--wait-s", "1")
-    assert done.returncode == 1, done.stdout
-    assert "error: the daemon did not register within 1 s; it is running" in done.stderr
-    assert "`lakeshore daemon list` shows it if it comes up" in done.stderr
+    done = ground.install("my-box", "--nymph-base-url", base, "--no-wait")
+    assert done.returncode == 0, done.stderr
     launch_id = box.launches[0].name
     assert ground.tokens("my-box")[f"daemon-my-box-{launch_id}"] is False
     until(lambda: ground.workers().get(f"my-box-{launch_id}", {}).get("state") == "active", "it comes up all the same")
