@@ -204,9 +204,8 @@ class Daemon:
         self._transport = self._open_transport()
         self._payloads = Payloads(self._transport)
         self._line = Line(self._directory, self._nursery, self._parts)
-        with contextlib.suppress(
-            OSError
-        ):  # a full disk: it is for whoever tidies up later. Before anything else is there
+        # Before anything else is there, for whoever tidies up later; a full disk keeps nobody from starting.
+        with contextlib.suppress(OSError):
             sign(self._directory, config.daemon.label)
         try:
             await self._line.open()

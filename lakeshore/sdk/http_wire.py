@@ -14,7 +14,7 @@ import msgpack
 from lakeshore import wire
 from lakeshore.net.bearer import bearer
 from lakeshore.net.errors import NetError, ProtocolViolation
-from lakeshore.wire.messages import INLINE_THRESHOLD_BYTES
+from lakeshore.wire.messages import INLINE_THRESHOLD_BYTES, native_function
 
 from . import outcomes
 from .errors import DispatchError
@@ -30,7 +30,6 @@ FIXED = SUBMIT, DELAYED, AWAIT, POLL, ACK, CHUNK, LOG = (
     "/v1/daemon/log-chunk",
 )
 TERMINAL = frozenset({"succeeded", "failed", "killed", "timeout"})
-_STUB = {"module": "_native_wire", "qualname": "_native_wire.envelope", "version": "v1"}
 
 
 class Refusal(DispatchError):
@@ -114,7 +113,7 @@ def submit_item(
     item: dict[str, Any] = {
         "invocation_id": id,
         "queue": queue,
-        "function": _STUB if name is None else {**_STUB, "name": name},
+        "function": native_function(name),
         **args,
         "run_config": config,
         "code_context": {},

@@ -13,12 +13,12 @@ import msgpack
 from ..net.backoff import full_jitter
 from ..plane import submits
 from ..plane.contract import Payload, QueueFull, Submission
+from ..wire.messages import native_function
 from .errors import DispatchError
 
 T = TypeVar("T")
 HOLD_S = 30.0
 """So long a queue holds a submit that finds it full: as a control plane's does by default for this SDK."""
-STUB = {"module": "_native_wire", "qualname": "_native_wire.envelope", "version": "v1"}
 
 
 def submission(
@@ -72,5 +72,5 @@ def held(submit: Callable[[], T]) -> T:
 
 @functools.lru_cache(maxsize=256)
 def _function(name: str | None) -> bytes:
-    packed: bytes = msgpack.packb(STUB if name is None else {**STUB, "name": name})
+    packed: bytes = msgpack.packb(native_function(name))
     return packed

@@ -97,6 +97,8 @@ Reference: api/function-protocol, nymph/protocol, get-started/payloads; CONTRACT
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Mapping
 from dataclasses import field
 from typing import Any, Final, TypeAlias
 
@@ -144,6 +146,13 @@ class FunctionRef:
 
 
 NATIVE_FUNCTION: Final = FunctionRef(module="_native_wire", qualname="_native_wire.envelope", version="v1")
+
+
+@functools.lru_cache(maxsize=256)
+def native_function(name: str | None) -> Mapping[str, str]:
+    """What a native submit says as its `function`: the stub, and beside it the name that lists show. It is shared."""
+    stub = {part: getattr(NATIVE_FUNCTION, part) for part in ("module", "qualname", "version")}
+    return stub if name is None else {**stub, "name": name}
 
 
 @value

@@ -154,7 +154,7 @@ def test_a_container_whose_attendant_is_killed_is_swept_when_the_job_is_released
         async with dock.open():
             run = Run(invocation_id="01SLEEPS", script="exec sleep 100", run_config=in_image(), claim=1)
             job = await dock.runners.of(run).start(run)
-            await k.until(lambda: len(container_host.containers(dock.environ)) == 1)
+            await k.until(lambda: (dock.root / "01SLEEPS/container.cid").exists())
             os.kill(job.pid, signal.SIGKILL)
             runner = dock.runners.of_job(job)
             await runner.ended(job)

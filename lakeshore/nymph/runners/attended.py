@@ -88,23 +88,26 @@ class AttendedRunner(ProcessRunner):
     async def start(self, run: Run) -> Kept:
         private = self._private(job_id(run))
         try:
-            owner = None if run.as_user is None else Account.named(run.as_user)
-            more = await self._place.prepare(run, self._environ, private)
-            await trio.to_thread.run_sync(Workdir.create, self._root, run.invocation_id, run.args, owner)
-        except Refused:
-            await trio.to_thread.run_sync(remove_private, private)
-            raise
-        except (WorkdirError, OSError) as error:
-            raise Refused(failed("DaemonError", str(error))) from None
+            return await self._begin(run, private)
+        except Refused as error:
+            refused = error
+        except (NotSpawned, WorkdirError, OSError) as error:
+            refused = Refused(failed("DaemonError", str(error)))
+        await trio.to_thread.run_sync(remove_private, private)  # a login of this job may be in it
+        raise refused
+
+    async def _begin(self, run: Run, private: Path) -> Kept:
+        owner = None if run.as_user is None else Account.named(run.as_user)
+        more = await self._place.prepare(run, self._environ, private)
+        await trio.to_thread.run_sync(Workdir.create, self._root, run.invocation_id, run.args, owner)
         workdir = Workdir.at(self._root, run.invocation_id)
         try:
             plan = self._place.plan(run, workdir, self._environ, owner)
             order = await trio.to_thread.run_sync(self._order, run, workdir, plan, more)
             return await self._keeper.spawn(order)
-        except (NotSpawned, WorkdirError, OSError) as error:
+        except (NotSpawned, WorkdirError, OSError):
             await trio.to_thread.run_sync(workdir.remove)
-            await trio.to_thread.run_sync(remove_private, private)
-            raise Refused(failed("DaemonError", str(error))) from None
+            raise
 
     async def ended(self, job: Kept) -> Outcome:
         found = await super().ended(job)

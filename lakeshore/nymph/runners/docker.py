@@ -30,14 +30,15 @@ CID = "container.cid"
 LOGIN_S = 60.0
 LABEL = "lakeshore.job"
 _SWEEP = f"""
-for _ in 1 2 3; do
+for _ in 1 2 3 4 5 6 7 8 9 10; do
     found=$(docker ps --all --quiet --filter "label={LABEL}=$0")
     [ -z "$found" ] || docker rm --force $found
     [ -z "$found" ] || exit 0
     sleep 0.5
 done
 """
-"""By its label: a client that was killed has not always written down which container it had asked for."""
+"""By its label: a client that was killed has not always written down which container it had asked for, and docker may
+still be making it."""
 
 
 class Docker:

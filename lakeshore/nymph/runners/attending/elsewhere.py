@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import json
 import os
 import signal
@@ -27,7 +28,7 @@ class Unable(Exception):
         self.kind = kind
 
 
-class Elsewhere:
+class Elsewhere(abc.ABC):
     """One job. `run` returns its exit status, `stop` may be called from a signal handler while it does."""
 
     def __init__(self, told: Mapping[str, Any]) -> None:
@@ -35,13 +36,13 @@ class Elsewhere:
         self.workdir = Path(told["workdir"])
         self.stopping = False
 
+    @abc.abstractmethod
     def run(self) -> int:
         """From its beginning to its end. Unable when it cannot be."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def stop(self) -> None:
         """Begin to end it."""
-        raise NotImplementedError
 
     def left(self, name: str) -> bool:
         """Whether the job has written that file."""
