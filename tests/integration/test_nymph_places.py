@@ -6,7 +6,7 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -21,8 +21,11 @@ import pytest
 import dreamlake.lakeshore as dls
 from lakeshore import wire
 from lakeshore.nymph.keeping.client import KeeperClient
+from lakeshore.nymph.runners.attended import AttendedRunner, made_private
+from lakeshore.nymph.runners.docker import Docker
 from lakeshore.nymph.runners.process import Outcome, Refused, Run
 from lakeshore.nymph.runners.registry import KINDS, Runners
+from lakeshore.nymph.workdir import MAX_PAYLOAD
 
 HERE = Path(__file__).parent
 KUBECTL = next(
@@ -200,6 +203,31 @@ def test_what_cannot_run_is_told_by_its_documented_name_and_without_the_password
             found = await dock.run(Run(invocation_id="01B", script="true", run_config={"runner": "podman"}, claim=1))
             assert found.said == "DaemonError: unknown runner kind: podman"
             assert not any("private" in name for name in dock.left())
+
+    k.run(main)
+
+
+class LoggedIn(Docker):
+    """Docker after a login to a registry that took it: there is none to be had here."""
+
+    async def prepare(self, run: Run, environ: Mapping[str, str], private: Path) -> dict[str, str]:
+        made_private(private)
+        (private / "config.json").write_text("a login")
+        return {"DOCKER_CONFIG": str(private)}
+
+
+def test_a_login_is_gone_when_the_job_cannot_begin_after_it(tmp_path: Path) -> None:
+    too_large = tmp_path / "args"
+    too_large.touch()
+    os.truncate(too_large, MAX_PAYLOAD + 1)
+    host = Host(tmp_path, {})
+
+    async def main() -> None:
+        async with host.open():
+            runner = AttendedRunner("docker", LoggedIn("runc"), host.keeper, host.root, host.environ)
+            with pytest.raises(Refused, match="the limit is"):
+                await runner.start(Run(invocation_id="01L", args=too_large, run_config=in_image(), claim=1))
+            assert host.left() == []
 
     k.run(main)
 
