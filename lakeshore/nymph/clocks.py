@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from .events import ClockJumped
+from .core.events import ClockJumped
 
 NOTICED_S: Final = 1.0
 """A difference below this is the scheduler's."""

@@ -31,8 +31,10 @@ from ..net.proxy import through_proxy
 from ..net.target import Target, parse_target
 from ..wire.names import Ulids
 from ..wire.signing import SigningError, SigningUnavailable
-from . import events, instructions, introspect, logs
-from .core import Core
+from . import introspect, logs
+from .core import events, instructions
+from .core.core import Core
+from .core.settings import Settings
 from .detect import HostFacts, detect
 from .execs import Execs
 from .hello import capabilities, hello_body
@@ -53,7 +55,6 @@ from .places import daemon_directory, sign, working_directory
 from .recording import Recorder
 from .relay import Relay
 from .runners.registry import Runners
-from .settings import Settings
 from .setups import Setups
 from .shell import Shell
 from .transport import Transport

@@ -68,5 +68,5 @@ class LogFilter(logging.Filter):
 
 
 def target_of(logger: str) -> str:
-    """`lakeshore.nymph.drain` -> `nymph::drain`."""
+    """`lakeshore.nymph.core.drain` -> `nymph::drain`."""
     return logger.removeprefix("lakeshore.").replace(".", "::")

@@ -16,10 +16,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import fields
 from typing import Any, Final
 
-from .core import Core
-from .events import EVENTS, Event
-from .instructions import Instruction, Say
-from .settings import Settings
+from .core.core import Core
+from .core.events import EVENTS, Event
+from .core.instructions import Instruction, Say
+from .core.settings import Settings
 
 HIDDEN: Final = frozenset(
     {

@@ -14,11 +14,11 @@ from typing import Any, Final, Protocol
 
 import trio
 
-from . import events, instructions
 from .clocks import Watch, now
-from .core import Core
-from .events import Event
-from .instructions import Instruction
+from .core import events, instructions
+from .core.core import Core
+from .core.events import Event
+from .core.instructions import Instruction
 
 TICK_S: Final = 5.0
 """The longest nap: so soon is it noticed that the host slept, for the clock of naps stood still meanwhile."""

@@ -14,10 +14,10 @@ import trio
 
 from lakeshore.nymph import introspect
 from lakeshore.nymph.config import IntrospectSection
-from lakeshore.nymph.core import Core
+from lakeshore.nymph.core.core import Core
+from lakeshore.nymph.core.settings import Settings
 from lakeshore.nymph.log_filter import TRACE
 from lakeshore.nymph.logs import Ring
-from lakeshore.nymph.settings import Settings
 
 LEVELS = {"ERROR": 40, "WARN": 30, "INFO": 20, "DEBUG": 10, "TRACE": TRACE}
 

@@ -59,7 +59,7 @@ def at_a_terminal(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
 
     def answer(text: str) -> None:
         monkeypatch.setattr(confirming, "somebody_is_there", lambda: True)
-        monkeypatch.setattr("lakeshore.cli.daemon_drop.somebody_is_there", lambda: True)
+        monkeypatch.setattr("lakeshore.cli.daemon.drop.somebody_is_there", lambda: True)
         monkeypatch.setattr(sys, "stdin", io.StringIO(text))
 
     return answer

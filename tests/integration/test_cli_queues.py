@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from served import JSON, Served, new_id
 
-from lakeshore.cli.queues_shown import COLUMNS
+from lakeshore.cli.queues.shown import COLUMNS
 
 Run = Callable[..., tuple[int, str, str]]
 

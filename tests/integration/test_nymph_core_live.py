@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 from served import Served, running
 
-from lakeshore.nymph import events, instructions
+from lakeshore.nymph.core import events, instructions
+from lakeshore.nymph.core.settings import Settings
 from lakeshore.nymph.recording import Recorder, replay
-from lakeshore.nymph.settings import Settings
 
 LEASE_S = 2.0
 

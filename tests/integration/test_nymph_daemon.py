@@ -151,10 +151,12 @@ def test_killed_for_good_its_jobs_end_before_another_daemon_has_them(short_lease
         id_ = d.submit(short_leases, gone.queue, bodies.waits_for_ever, str(began), max_attempts=2)
         gone.until(began.exists)
         gone.until(lambda: d.row(short_leases, id_)["attempt"] == 1)
+        (kept,) = gone.bodies()
         gone.stop(signal.SIGKILL)
         other.start()
-        other.until(lambda: not gone.processes(), "the keeper does not end what nobody listens to")
+        other.until(lambda: processes.look(kept) is None, "the keeper does not end what nobody listens to")
         assert not other.events("JobStarted")
+        other.until(lambda: not gone.processes())
         other.until(lambda: other.events("JobStarted"))
         assert d.row(short_leases, id_)["attempt"] in (1, 2)
         server_says = short_leases.post(f"/v1/producer/invocations/{id_}/cancel", {}).body

@@ -92,7 +92,8 @@ def test_a_job_has_nothing_to_say_to_the_keeper(server: Served, daemon: d.Daemon
     ]
     id_ = d.submit(server, daemon.queue, bodies.tells_the_keeper, messages)
 
-    assert d.ended(server, id_)["state"] == "succeeded"
+    end = d.ended(server, id_)
+    assert end["state"] == "succeeded", end
     plane = HttpDispatch(server.url)
     answers = dls.SyncQueue(daemon.queue, dispatch=plane).result(id_)
     plane.close()

@@ -20,10 +20,10 @@ import trio
 from lakeshore._version import __version__
 from lakeshore.nymph import introspect
 from lakeshore.nymph.config import IntrospectSection
-from lakeshore.nymph.core import Core
+from lakeshore.nymph.core.core import Core
+from lakeshore.nymph.core.settings import Settings
 from lakeshore.nymph.local_record import LocalRecord, place, read
 from lakeshore.nymph.logs import Ring
-from lakeshore.nymph.settings import Settings
 
 
 @asynccontextmanager

@@ -24,7 +24,7 @@ import pytest
 from status_page import StatusPage, status_page
 from textual.pilot import Pilot
 
-from lakeshore.cli import nymph_tui
+from lakeshore.cli.nymph import tui as nymph_tui
 from lakeshore.tui.nymph_app import LEGEND, NymphApp
 
 OFTEN_S = 0.1

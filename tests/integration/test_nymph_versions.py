@@ -23,9 +23,9 @@ import versions
 from between import Ears, between
 from served import ADMIN, JSON, Served, new_id, running
 
-from lakeshore.nymph import events, instructions
-from lakeshore.nymph.core import Core
-from lakeshore.nymph.settings import Settings
+from lakeshore.nymph.core import events, instructions
+from lakeshore.nymph.core.core import Core
+from lakeshore.nymph.core.settings import Settings
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 NOW = FIXTURES / "nymph_bodies.json"

@@ -8,7 +8,7 @@ from typing import Any
 
 from nymph_world import EPOCH, command, exec_, run, settings
 
-from lakeshore.nymph import events, instructions
+from lakeshore.nymph.core import events, instructions
 from lakeshore.nymph.recording import Recorder
 
 Choose = Callable[[list[Any]], Any]

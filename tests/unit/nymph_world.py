@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
-from lakeshore.nymph import events, instructions
-from lakeshore.nymph.core import Core
-from lakeshore.nymph.settings import Settings
+from lakeshore.nymph.core import events, instructions
+from lakeshore.nymph.core.core import Core
+from lakeshore.nymph.core.settings import Settings
 
 I = TypeVar("I")  # noqa: E741 - an instruction
 EPOCH = 1_750_000_000.0

@@ -11,7 +11,7 @@ from typing import Any
 import click
 import pytest
 
-from lakeshore.cli.daemon_install import install
+from lakeshore.cli.daemon.install import install
 from lakeshore.cli.main import main
 from lakeshore.cli.program import program
 from lakeshore.nymph.config import INSTALLED_KEYS, Config, RuntimeSection, render

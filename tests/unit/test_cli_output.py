@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from lakeshore.cli.jobs import describe
+from lakeshore.cli.jobs.group import describe
 from lakeshore.cli.output import age, console, duration, moment, plain, print_table
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)

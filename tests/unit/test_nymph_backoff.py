@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from nymph_world import World, command, run
 
-from lakeshore.nymph.backoff import Backoff
-from lakeshore.nymph.instructions import Poll
+from lakeshore.nymph.core.backoff import Backoff
+from lakeshore.nymph.core.instructions import Poll
 
 
 @pytest.mark.inventory("N-122", "N-123", "N-426")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lakeshore.nymph.clocks import Watch
-from lakeshore.nymph.events import ClockJumped
+from lakeshore.nymph.core.events import ClockJumped
 
 
 class Clocks:

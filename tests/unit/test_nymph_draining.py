@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from nymph_world import World, command, exec_, run
 
-from lakeshore.nymph import events
-from lakeshore.nymph.instructions import (
+from lakeshore.nymph.core import events
+from lakeshore.nymph.core.instructions import (
     Exit,
     GiveUpPoll,
     Poll,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from nymph_world import World, run
 
-from lakeshore.nymph import events, instructions
-from lakeshore.nymph.instructions import Exit, Poll, SendAcks, SendHello, StopJob
+from lakeshore.nymph.core import events, instructions
+from lakeshore.nymph.core.instructions import Exit, Poll, SendAcks, SendHello, StopJob
 
 
 @pytest.mark.inventory("N-064", "N-090")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from nymph_world import EPOCH, World, command, exec_, run
 
-from lakeshore.nymph.instructions import Exit, GiveUpPoll, SendAcks
+from lakeshore.nymph.core.instructions import Exit, GiveUpPoll, SendAcks
 
 
 def leave(world: World) -> None:

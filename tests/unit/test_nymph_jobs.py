@@ -7,15 +7,8 @@ from typing import Any
 import pytest
 from nymph_world import World, command, run
 
-from lakeshore.nymph import events
-from lakeshore.nymph.instructions import (
-    Poll,
-    ReleaseJob,
-    SendAcks,
-    SendFrames,
-    StartJob,
-    StopJob,
-)
+from lakeshore.nymph.core import events
+from lakeshore.nymph.core.instructions import Poll, ReleaseJob, SendAcks, SendFrames, StartJob, StopJob
 from lakeshore.wire.messages import ACK_STATES
 
 

@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from nymph_world import World, command, run
 
-from lakeshore.nymph import events, instructions, told
-from lakeshore.nymph.commands import ORDER
+from lakeshore.nymph import told
+from lakeshore.nymph.core import events, instructions
+from lakeshore.nymph.core.commands import ORDER
 from lakeshore.nymph.hello import read_answer
 from lakeshore.nymph.keeping.protocol import is_id
 

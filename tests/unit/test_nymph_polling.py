@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from nymph_world import EPOCH, World, command, exec_, run
 
-from lakeshore.nymph import events
-from lakeshore.nymph.core import Core
-from lakeshore.nymph.instructions import GiveUpPoll, Poll, RunExec, RunSetup, SendAcks, StartJob, StopJob
+from lakeshore.nymph.core import events
+from lakeshore.nymph.core.core import Core
+from lakeshore.nymph.core.instructions import GiveUpPoll, Poll, RunExec, RunSetup, SendAcks, StartJob, StopJob
 from lakeshore.wire.messages import PollRequest
 
 

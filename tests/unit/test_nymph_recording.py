@@ -10,7 +10,7 @@ import pytest
 from nymph_chaos import Chaos
 from nymph_world import EPOCH, command, exec_, run, settings
 
-from lakeshore.nymph import events, instructions
+from lakeshore.nymph.core import events, instructions
 from lakeshore.nymph.recording import Differs, Hidden, Recorder, replay
 
 SECRETS = ("sesame", "hunter2", "swordfish")

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import trio
 
-from lakeshore.nymph import events, instructions
+from lakeshore.nymph.core import events, instructions
+from lakeshore.nymph.core.tasks import EXEC
 from lakeshore.nymph.performing.contact import RESULTS, Contact
-from lakeshore.nymph.tasks import EXEC
 from lakeshore.nymph.transport import TransportError
 
 Map = Mapping[str, Any]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from nymph_world import World, exec_, run
 
-from lakeshore.nymph import events
-from lakeshore.nymph.machines import JOB, LOOP, TASK
-from lakeshore.nymph.story import Story
+from lakeshore.nymph.core import events
+from lakeshore.nymph.core.machines import JOB, LOOP, TASK
+from lakeshore.nymph.core.story import Story
 from lakeshore.wire.states import IllegalTransition, Machine
 
 every = pytest.mark.parametrize("machine", [LOOP, JOB, TASK], ids=lambda machine: machine.name)

@@ -10,7 +10,7 @@ import pytest
 from nymph_chaos import Chaos
 from nymph_world import EPOCH, World, command, exec_, run
 
-from lakeshore.nymph import commands, events, instructions
+from lakeshore.nymph.core import commands, events, instructions
 from lakeshore.server.structure import structure
 from lakeshore.wire.messages import MSGPACK, AckBatch, PollRequest
 

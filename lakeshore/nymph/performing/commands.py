@@ -11,11 +11,11 @@ from typing import Any
 
 import trio
 
-from .. import events, instructions
-from ..events import Event
+from ..core import events, instructions
+from ..core.events import Event
+from ..core.tasks import EXEC, SETUP
 from ..exec_result import result
 from ..keeping.client import KeeperError
-from ..tasks import EXEC, SETUP
 from .contact import Contact
 from .line import Line
 from .pending import Pending

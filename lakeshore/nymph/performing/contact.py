@@ -18,10 +18,10 @@ import trio
 
 from ...net.backoff import full_jitter
 from ...wire.messages import LEASE_S
-from .. import answers, events, instructions
-from ..events import Event
+from ..core import answers, events, instructions
+from ..core.events import Event
+from ..core.tasks import EXEC
 from ..identity import Identity, IdentityError
-from ..tasks import EXEC
 from ..told import count, maps, positive
 from ..transport import Transport, TransportError
 

@@ -21,9 +21,9 @@ import trio
 
 from lakeshore.wire.messages import Pair
 
-from .. import endings, events, instructions
 from ..clocks import now
-from ..events import Event
+from ..core import endings, events, instructions
+from ..core.events import Event
 from ..execs import PayloadError
 from ..keeping.client import KeeperError, KeeperLost, Kept
 from ..leftovers import Leftovers

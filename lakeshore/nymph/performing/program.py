@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import trio
 
-from .. import events, instructions
-from ..events import Event
+from ..core import events, instructions
+from ..core.events import Event
 from ..transport import Transport
 from ..update import Program, UpdateError, install
 

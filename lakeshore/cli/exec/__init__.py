@@ -1,0 +1,1 @@
+"""`lakeshore exec` and `lakeshore run`: a command or a script on a daemon."""

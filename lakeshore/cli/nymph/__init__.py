@@ -1,0 +1,1 @@
+"""`lakeshore nymph`, the daemon itself, and its releases."""

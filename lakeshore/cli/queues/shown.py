@@ -1,0 +1,215 @@
+"""`lakeshore queues ls|show|members|stats|events`: what there is.
+
+Reference: cli/examples/queues-and-jobs.md; get-started/queues.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+
+from lakeshore.client.queues import Queues
+from lakeshore.client.workers import Workers
+
+from ..daemon.named import find
+from ..named import Named
+from ..numbers import Whole
+from ..output import age, duration, indented, local_time, plain, print_json, print_table, say
+from ..server import connect, server_options
+
+STATES = ("active", "draining", "paused", "archived")
+COLUMNS = ("name", "kind", "state", "members", "provider", "elasticity", "description")
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+name_argument = click.argument("name", metavar="<name>", type=Named("queues"))
+
+
+@click.command()
+@click.option("--state", type=click.Choice(STATES), help="Only these.")
+@json_option
+@server_options
+@click.pass_context
+def ls(
+    ctx: click.Context, state: str | None, as_json: bool, url: str | None, namespace: str | None, token: str | None
+) -> None:
+    """List queues; also those of the org's other namespaces."""
+    with connect(ctx, url, namespace, token) as server:
+        rows = Queues(server).all(state=state)
+    if as_json:
+        print_json(rows)
+        return
+    if not rows:
+        say(f"no queues{' match' if state else ''} in namespace {server.namespace!r}")
+        return
+    several = len({row.get("namespace") for row in rows}) > 1
+    cells = [
+        (
+            str(row["name"]),
+            *((str(row.get("namespace")),) if several else ()),
+            str(row.get("kind")),
+            str(row.get("state")),
+            str(row.get("memberCount", 0)),
+            str(row.get("providerRef") or "—"),
+            str((row.get("elasticity") or {}).get("kind") or "—"),
+            str(row.get("description") or "—"),
+        )
+        for row in rows
+    ]
+    columns = (COLUMNS[0], "namespace", *COLUMNS[1:]) if several else COLUMNS
+    print_table(columns, cells, right=("members",), flexible="description")
+
+
+@click.command()
+@name_argument
+@json_option
+@server_options
+@click.pass_context
+def show(
+    ctx: click.Context, name: str, as_json: bool, url: str | None, namespace: str | None, token: str | None
+) -> None:
+    """Show one queue, and who pulls from it."""
+    with connect(ctx, url, namespace, token) as server:
+        row = Queues(server).show(name)
+    if as_json:
+        print_json(row)
+    else:
+        click.echo("\n".join(_described(row)))
+
+
+@click.command()
+@name_argument
+@click.option("--add", multiple=True, metavar="<daemon>", type=Named("daemons"), help="Let it join; repeatable.")
+@click.option("--remove", multiple=True, metavar="<daemon>", type=Named("daemons"), help="Let it leave; repeatable.")
+@json_option
+@server_options
+@click.pass_context
+def members(
+    ctx: click.Context,
+    name: str,
+    add: tuple[str, ...],
+    remove: tuple[str, ...],
+    as_json: bool,
+    url: str | None,
+    namespace: str | None,
+    token: str | None,
+) -> None:
+    """Who pulls from a queue. Daemons join and leave with their next poll; other workers are told where they start."""
+    with connect(ctx, url, namespace, token) as server:
+        workers = Workers(server)
+        for words, how in ((add, "add"), (remove, "remove")):
+            for word in words:
+                workers.queues(
+                    find(workers, word).id,
+                    add=[name] if how == "add" else [],
+                    remove=[name] if how == "remove" else [],
+                )
+        found = Queues(server).show(name).get("members", [])
+    if as_json:
+        print_json(found)
+    elif not found:
+        say(f"nobody pulls from queue {name}; `lakeshore worker start --queue {name}` starts a worker")
+    else:
+        print_table(("id", "label", "state", "queues"), [_member(one) for one in found], flexible="queues")
+
+
+@click.command()
+@name_argument
+@json_option
+@server_options
+@click.pass_context
+def stats(
+    ctx: click.Context, name: str, as_json: bool, url: str | None, namespace: str | None, token: str | None
+) -> None:
+    """What a queue has now, and how fast it goes."""
+    with connect(ctx, url, namespace, token) as server:
+        found = Queues(server).stats(name)
+    if as_json:
+        print_json(found)
+        return
+    oldest = found.get("oldest_age_s")
+    told = {
+        "state": found.get("state"),
+        "daemon_count": found.get("daemon_count"),
+        "utilization": f"{float(found.get('utilization') or 0):.0%}",
+        "pending": found.get("pending"),
+        "delayed": found.get("delayed"),
+        "running": found.get("running"),
+        "oldest": "—" if oldest is None else duration(float(oldest)),
+        "throughput": f"{float(found.get('throughput_per_s') or 0):.2f} a second",
+        "held submits": found.get("held_submits"),
+        "controller": "on" if (found.get("controller") or {}).get("enabled") else "off",
+    }
+    click.echo("\n".join(_columns(told)))
+    for action in found.get("recent_actions") or ():
+        click.echo("\n".join(indented([action], 1)))
+
+
+@click.command()
+@name_argument
+@click.option("--verbose", is_flag=True, help="Also the controller's ticks that changed nothing.")
+@click.option("--limit", type=Whole(1, 200), default=50, show_default=True, metavar="<n>")
+@json_option
+@server_options
+@click.pass_context
+def events(
+    ctx: click.Context,
+    name: str,
+    verbose: bool,
+    limit: int,
+    as_json: bool,
+    url: str | None,
+    namespace: str | None,
+    token: str | None,
+) -> None:
+    """What was done with a queue, the newest first."""
+    with connect(ctx, url, namespace, token) as server:
+        rows = Queues(server).events(name, verbose=verbose, limit=limit)
+    if as_json:
+        print_json(rows)
+    elif not rows:
+        say(f"no events of queue {name}")
+    else:
+        now = datetime.now(UTC)
+        cells = [(age(row.get("at"), now), str(row.get("kind")), _words(row.get("payload") or {})) for row in rows]
+        print_table(("ago", "kind", "what"), cells, right=("ago",), flexible="what")
+
+
+# --- inside
+
+
+def _words(payload: Mapping[str, Any]) -> str:
+    return ", ".join(
+        f"{key} {' '.join(map(str, said)) if isinstance(said, list) else said}" for key, said in payload.items()
+    )
+
+
+def _member(one: Mapping[str, Any]) -> tuple[str, ...]:
+    return (
+        str(one.get("id")),
+        str(one.get("label") or "—"),
+        str(one.get("state")),
+        ", ".join(map(str, one.get("queues") or ())) or "—",
+    )
+
+
+def _described(row: dict[str, Any]) -> list[str]:
+    now = datetime.now(UTC)
+    plainly = {key: said for key, said in row.items() if not isinstance(said, dict | list)}
+    for key in ("createdAt", "updatedAt"):
+        plainly[key] = local_time(row.get(key), now)
+    lines = _columns(plainly)
+    for key, said in row.items():
+        if isinstance(said, dict) and said:
+            lines += [f"{key}:", *indented(said, 1)]
+    found = row.get("members") or []
+    lines += (
+        ["members:", *("  " + "  ".join(map(plain, _member(one))) for one in found)] if found else ["members: none"]
+    )
+    return lines
+
+
+def _columns(told: Mapping[str, Any]) -> list[str]:
+    width = max(map(len, told)) + 2
+    return [f"{key:<{width}}{'—' if said in (None, '') else plain(said)}" for key, said in told.items()]
