@@ -55,7 +55,7 @@ def said(boot: Boot, *what: tuple[str, int, str, dict[str, object]]) -> tuple[Ri
     return ring, stream.getvalue().splitlines()
 
 
-POLL = ("lakeshore.nymph.core.drain", logging.WARNING, "poll failed", {"reason": "connection timeout", "after_s": 2})
+POLL = ("lakeshore.nymph.drain", logging.WARNING, "poll failed", {"reason": "connection timeout", "after_s": 2})
 
 
 @pytest.mark.inventory("N-291")
@@ -78,7 +78,7 @@ def test_a_line_for_a_program_is_one_object_with_the_message_among_its_fields() 
 @pytest.mark.inventory("N-294", "N-284", "N-280")
 @pytest.mark.inventory("N-289")
 def test_what_is_said_is_in_the_ring_too_with_its_fields_as_text_in_order() -> None:
-    ring, _ = said(booted(), ("lakeshore.nymph.core.drain", logging.INFO, "first event", {}), POLL)
+    ring, _ = said(booted(), ("lakeshore.nymph.drain", logging.INFO, "first event", {}), POLL)
     page = ring.page()
     assert list(page) == ["count", "capacity", "events"]
     assert {name: page[name] for name in ("count", "capacity")} == {"count": 2, "capacity": 1024}
