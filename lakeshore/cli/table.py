@@ -42,9 +42,7 @@ COMMANDS: dict[str, Entry] = {
     "schedule": Entry("Run functions periodically", "lakeshore.cli.schedule", "schedule"),
     "auth": Entry("Save a login, check it, forget it", "lakeshore.cli.auth", "auth"),
     "admin": Entry("Tokens and namespaces, for the operator", "lakeshore.cli.admin.group", "admin"),
-    "providers": Entry(
-        "Machines under a name: add, see, try, remove", "lakeshore.cli.providers.group", "providers"
-    ),
+    "providers": Entry("Machines under a name: add, see, try, remove", "lakeshore.cli.providers.group", "providers"),
     "secrets": Entry("Values that the server keeps sealed", "lakeshore.cli.secrets", "secrets"),
     "ssh": Entry("Hosts of your ssh configuration: see, try, register them", "lakeshore.cli.ssh.group", "ssh"),
     "doctor": Entry("Look for what is wrong here, and say what to do", "lakeshore.cli.doctor", "doctor"),

@@ -74,7 +74,7 @@ class Session:
         return {
             "worker_id": self.worker,
             "queue": self.queue,
-            "timeout_s": timeout_s,
+            "timeout_s": min(timeout_s, self.lease_s / 2),  # a later answer is not read
             "cursor": None,
             "invocations": [],
             "session": self.id,

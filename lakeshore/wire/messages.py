@@ -42,7 +42,7 @@ Worker
     POST /v1/daemon/hello
         HelloRequest -> {worker_id, session_token, session_ttl_s, config, cursor: null, key_id, key_rotation_max_age_s,
                          server_time_epoch_s, reject: {code, message} | null, lost?: [[inv, claim]],
-                         namespace}
+                         namespace, lease_s?}
             a refusal is a 200 with `reject`
     POST /v1/daemon/poll
         PollRequest  -> {commands: [Command], acks: [AckAnswer], lost: [[inv, claim]], lease_s: 60, status?: 410,

@@ -147,17 +147,20 @@ def test_killed_for_good_its_jobs_end_before_another_daemon_has_them(short_lease
     with d.daemon(short_leases.url, tmp_path / "a") as gone, d.daemon(short_leases.url, tmp_path / "b") as other:
         other.queue = gone.queue
         gone.start()
-        began = tmp_path / "began"
-        id_ = d.submit(short_leases, gone.queue, bodies.waits_for_ever, str(began), max_attempts=2)
-        gone.until(began.exists)
+        heart = tmp_path / "heart"
+        id_ = d.submit(short_leases, gone.queue, bodies.beats, str(heart), max_attempts=2)
+        gone.until(heart.exists)
         gone.until(lambda: d.row(short_leases, id_)["attempt"] == 1)
         (kept,) = gone.bodies()
+        beat = os.open(heart, os.O_RDONLY)  # the next one's is another file
+        heart.unlink()
         gone.stop(signal.SIGKILL)
         other.start()
         other.until(lambda: processes.look(kept) is None, "the keeper does not end what nobody listens to")
-        assert not other.events("JobStarted")
+        began, *_ = other.until(lambda: other.events("JobStarted"))
+        assert float(os.read(beat, 32)) < began["now"]
+        os.close(beat)
         other.until(lambda: not gone.processes())
-        other.until(lambda: other.events("JobStarted"))
         assert d.row(short_leases, id_)["attempt"] in (1, 2)
         server_says = short_leases.post(f"/v1/producer/invocations/{id_}/cancel", {}).body
         assert server_says["cancelling"] is True or server_says["cancelled"] is True

@@ -50,6 +50,17 @@ def test_what_else_hello_answers_changes_nothing() -> None:
     assert said == plain.tell(events.HelloAnswered(answer={"worker_id": "w1"}))
 
 
+@pytest.mark.inventory("K-12")
+def test_hello_tells_how_long_a_lease_is_so_that_no_first_poll_waits_for_longer() -> None:
+    world = World().boot()
+    world.tell(events.HelloAnswered(answer={"worker_id": "w1", "lease_s": 3.0}))
+    assert world.poll["timeout_s"] == 1.5
+    for odd in (None, 0, -1, "3", float("nan"), True, [3]):
+        other = World().boot()
+        other.tell(events.HelloAnswered(answer={"worker_id": "w1", "lease_s": odd}))
+        assert other.poll["timeout_s"] == 20.0
+
+
 @pytest.mark.inventory("N-395")
 def test_the_session_is_the_daemons_own_not_the_token_of_hello() -> None:
     world = World(session="01MINE").boot()

@@ -22,6 +22,15 @@ def test_an_idle_poll_names_its_queue_waits_as_configured_and_has_no_cursor() ->
     assert world.one(Poll).patience_s > 7.5, "the request takes longer than the server holds it"
 
 
+@pytest.mark.inventory("K-12")
+def test_where_leases_are_short_an_idle_poll_is_over_while_its_answer_may_still_be_read() -> None:
+    world = World().up()
+    world.answer(after=20.0, lease_s=3.0)
+    assert world.poll["timeout_s"] == 1.5
+    world.answer(run("a"), after=1.6)
+    assert world.one(StartJob).invocation_id == "a"
+
+
 def test_a_poll_says_nothing_that_the_wire_does_not_know() -> None:
     world = World(max_invocations=1).up(run("a"))
     world.ended("a")

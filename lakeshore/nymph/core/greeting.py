@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from .. import told
 from . import endings, events
 from .answers import lose
 from .instructions import SendHello
@@ -41,6 +42,7 @@ def hello_answered(it: State, event: events.HelloAnswered, now: float) -> None:
     it.greeted = True
     if event.answer.get("worker_id"):
         it.polls.worker_id = str(event.answer["worker_id"])
+    it.polls.lease_s = told.positive(event.answer.get("lease_s")) or it.polls.lease_s
     it.backoff.reset()
     it.polls.not_before = now
     lose(it, event.answer.get("lost"), now)

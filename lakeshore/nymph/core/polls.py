@@ -76,7 +76,7 @@ class Polls:
         self.n += 1
         self.last_sent_at = now
         listed = held.listed()
-        hold_s = self._settings.wait_max_s if capacity > 0 else 0.0
+        hold_s = min(self._settings.wait_max_s, self.lease_s / 2) if capacity > 0 else 0.0  # a later answer is not read
         if listed:
             hold_s = min(hold_s, self.renew_s())
         carried = acks.take_due(now)

@@ -110,6 +110,7 @@ def _hello_body(app: App, worker_id: str | None) -> dict[str, Any]:
         "worker_id": worker_id,
         "session_token": app.ids.new(),
         "session_ttl_s": _SESSION_TTL_S,
+        "lease_s": app.dispatcher.leases.lease_s,
         "config": {},
         "cursor": None,
         "reject": None,
