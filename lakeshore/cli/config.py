@@ -19,15 +19,14 @@ from lakeshore.net.errors import NetError
 from .choice import choose
 from .failures import Failure
 from .groups import Group, dreamrc_of
-from .output import plain, print_json, print_table, say
+from .listing import json_option, listed
+from .output import plain, print_json, say
 from .server import client_of
 
 if TYPE_CHECKING:
     from lakeshore.config.modes import DreamRc
     from lakeshore.config.resolving import Server
     from lakeshore.config.served import Pulled
-
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
 @click.group(cls=Group)
@@ -140,11 +139,12 @@ def _sources(ctx: click.Context, as_json: bool) -> None:
     from lakeshore.config.found import found_files  # wall: YAML
 
     files = list(found_files(dreamrc_of(ctx)))
-    if as_json:
-        print_json([{"path": str(one.path), "reader": one.reader, "counts": one.counts} for one in files])
-        return
-    if not files:
-        say("no configuration file is here; see `lakeshore config source`")
-        return
-    rows = [(str(one.path), "yes" if one.counts else "no", one.reader) for one in files]
-    print_table(("file", "counts", "read for"), rows, flexible="read for")
+    listed(
+        files,
+        columns=("file", "counts", "read for"),
+        cells=lambda one, _now: (str(one.path), "yes" if one.counts else "no", one.reader),
+        json_rows=lambda one: {"path": str(one.path), "reader": one.reader, "counts": one.counts},
+        gives="read for",
+        empty="no configuration file is here; see `lakeshore config source`",
+        as_json=as_json,
+    )

@@ -8,7 +8,7 @@ Reference: cli/examples/secrets-modes-tunnels-config-nymph.md, "Modes"; api/conf
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, TypeVar
 
 import click
@@ -19,13 +19,13 @@ from lakeshore.config.served import flat
 from .exits import ExitCode
 from .failures import Failure
 from .groups import Group
+from .listing import json_option, listed
 from .named import Named
-from .output import age, plain, print_json, print_table, say
+from .output import age, plain, print_json, say
 from .server import connect, server_options
 from .values import as_yaml, fields_of, merged, of_file
 
 F = TypeVar("F", bound=Callable[..., Any])
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 field_option = click.option(
     "--field",
     "--kwarg",
@@ -112,15 +112,15 @@ def list_(ctx: click.Context, as_json: bool, url: str | None, namespace: str | N
     """List a namespace's modes."""
     with connect(ctx, url, namespace, token) as server:
         rows = Modes(server).all()
-    if as_json:
-        print_json(rows)
-        return
-    if not rows:
-        say(f"no modes in namespace {server.namespace!r}")
-        return
-    now = datetime.now(UTC)
-    columns = ("name", "backend", "runner", "provider", "image", "resources", "tags", "changed")
-    print_table(columns, [_cells(row, now) for row in rows], right=("changed",), flexible="image")
+    listed(
+        rows,
+        columns=("name", "backend", "runner", "provider", "image", "resources", "tags", "changed"),
+        cells=_cells,
+        right=("changed",),
+        gives=("image", "resources", "tags", "provider"),
+        empty=f"no modes in namespace {server.namespace!r}",
+        as_json=as_json,
+    )
 
 
 @modes.command()

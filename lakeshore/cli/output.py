@@ -15,24 +15,30 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal, TextIO
 
+from .cells import ELLIPSIS, cells, shortened
+from .streams import PLAINLY_TOO
+
 if TYPE_CHECKING:
     from rich.console import Console
 
 WIDE = 10_000
+USUAL_WIDTH = 80
+"""Of a terminal that does not say."""
 GAP = 2
 NARROWEST = 5
-"""What is left of the flexible column before others go."""
+"""What is left of a flexible column before others go."""
+_BOLD = "1"
 STATE_STYLES = {
-    "queued": "cyan",
-    "running": "blue",
-    "succeeded": "green",
-    "failed": "red",
-    "timeout": "red",
-    "killed": "yellow",
-    "active": "green",
-    "stale": "yellow",
-    "gone": "red",
-    "done": "green",
+    "queued": "36",
+    "running": "34",
+    "succeeded": "32",
+    "failed": "31",
+    "timeout": "31",
+    "killed": "33",
+    "active": "32",
+    "stale": "33",
+    "gone": "31",
+    "done": "32",
 }
 # Anything a server, a worker or a body chose: it must not steer the terminal.
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
@@ -56,20 +62,50 @@ def say(message: str) -> None:
     sys.stderr.flush()
 
 
+def one_line(text: object) -> str:
+    """`plain`, in one line: what a table's cell can have."""
+    return plain(text).replace("\n", "\\n").replace("\t", " ")
+
+
+def writable(text: str) -> str:
+    """`text` as stdout will have it, so that its width is known: see `streams`."""
+    encoding = sys.stdout.encoding or "utf-8"
+    return text if text.isascii() else text.encode(encoding, PLAINLY_TOO).decode(encoding)
+
+
 def plain(text: object) -> str:
     """Text of others, without control characters."""
     return _CONTROLS.sub(lambda found: f"\\x{ord(found.group()):02x}", str(text))
 
 
-def console(file: TextIO | None = None, width: int | None = None) -> Console:
-    """A rich console for stdout, or for `file`; as wide as the terminal, and without limit where there is none."""
-    from rich.console import Console  # wall: `--json` does not pay for it
+def console(file: TextIO | None = None) -> Console:
+    """A rich console for stdout, or for `file`: what draws and redraws. A table needs none."""
+    from rich.console import Console  # wall: only what draws pays for it
 
     file = sys.stdout if file is None else file
-    if width is None and not file.isatty():
-        width = WIDE
     colours: Literal["auto"] | None = None if os.environ.get("NO_COLOR") else "auto"
+    width = None if file.isatty() else WIDE
     return Console(file=file, width=width, color_system=colours, highlight=False, markup=False, emoji=False)
+
+
+def terminal_width(file: TextIO | None = None) -> int:
+    """Columns of the terminal behind `file` (stdout); without limit where it is none."""
+    file = sys.stdout if file is None else file
+    if not file.isatty():
+        return WIDE
+    said = os.environ.get("COLUMNS", "")
+    if said.isdecimal() and int(said) > 0:
+        return int(said)
+    try:
+        return os.get_terminal_size(file.fileno()).columns or USUAL_WIDTH
+    except (OSError, ValueError):
+        return USUAL_WIDTH
+
+
+def has_colours(file: TextIO | None = None) -> bool:
+    """Whether `file` (stdout) is a terminal that takes colours, and nobody forbids them."""
+    file = sys.stdout if file is None else file
+    return file.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM", "dumb") != "dumb"
 
 
 def print_table(
@@ -77,7 +113,7 @@ def print_table(
     rows: Iterable[Sequence[str]],
     *,
     right: Iterable[str] = (),
-    flexible: str,
+    flexible: str | Sequence[str],
     width: int | None = None,
 ) -> None:
     """A table on stdout: see `table_text`."""
@@ -89,40 +125,50 @@ def table_text(
     rows: Iterable[Sequence[str]],
     *,
     right: Iterable[str] = (),
-    flexible: str,
+    flexible: str | Sequence[str],
     width: int | None = None,
     capitals: bool = True,
 ) -> str:
-    """A table without lines. `right` columns are numbers. Where the terminal is narrow `flexible` gives way, then the
-    columns from the last on; the first one stays whole.
+    """A table without lines, a row a line. `right` columns are numbers. Where the terminal is narrow the `flexible`
+    ones give way, the widest first; then the columns go from the last on; the first one stays whole.
     """
-    from rich.cells import cell_len  # wall: as above
-    from rich.table import Table  # wall: as above
-    from rich.text import Text  # wall: as above
-
-    out = console(width=width)
-    numbers = set(right)
-    texts = [[plain(value) for value in row] for row in rows]
-    needed = [max(map(cell_len, (name, *column))) for name, *column in zip(columns, *texts, strict=True)]
-    least = [min(size, NARROWEST) if name == flexible else size for name, size in zip(columns, needed, strict=True)]
+    width = terminal_width() if width is None else width
+    heads = [name.upper() if capitals else name for name in columns]
+    texts = [[writable(one_line(value)) for value in row] for row in rows]
+    sizes = [max(map(cells, column)) for column in zip(heads, *texts, strict=True)]
+    giving = {flexible} if isinstance(flexible, str) else set(flexible)
+    least = [
+        min(size, NARROWEST) if name in giving and at else size
+        for at, (name, size) in enumerate(zip(columns, sizes, strict=True))
+    ]
     shown = len(columns)
-    while shown > 1 and sum(least[:shown]) + GAP * (shown - 1) > out.width:
+    while shown > 1 and sum(least[:shown]) + GAP * (shown - 1) > width:
         shown -= 1
-    out.width = max(out.width, needed[0])
-    table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="bold")
-    for name in columns[:shown]:
-        justify: Literal["left", "right"] = "right" if name in numbers else "left"
-        table.add_column(
-            name.upper() if capitals else name, justify=justify, no_wrap=name != flexible, overflow="ellipsis"
-        )
-    for row in texts:
-        styles = [
-            STATE_STYLES.get(value, "") if name == "state" else "" for name, value in zip(columns, row, strict=True)
-        ]
-        table.add_row(*(Text(value, style=style) for value, style in zip(row[:shown], styles, strict=False)))
-    with out.capture() as captured:
-        out.print(table)
-    return "".join(f"{line.rstrip()}\n" for line in captured.get().splitlines())
+    sizes = _narrowed(sizes[:shown], least, width - GAP * (shown - 1))
+    numbers, bold, mark = set(right), has_colours(), writable(ELLIPSIS)
+    styles = [STATE_STYLES if name == "state" and bold else {} for name in columns]
+    lines = []
+    for texts_of_row, head in ((heads, bold), *((row, False) for row in texts)):
+        line = []
+        for name, text, size, colour in zip(columns, texts_of_row, sizes, styles, strict=False):
+            short = shortened(text, size, mark)
+            pad = " " * (size - cells(short))
+            code = _BOLD if head else colour.get(text)
+            short = short if code is None else f"\x1b[{code}m{short}\x1b[0m"
+            line.append(pad + short if name in numbers else short + pad)
+        lines.append((" " * GAP).join(line).rstrip() + "\n")
+    return "".join(lines)
+
+
+def _narrowed(sizes: Sequence[int], least: Sequence[int], room: int) -> list[int]:
+    """Sizes that fit the room: the widest that may give gives a column of it at a time."""
+    fitting = list(sizes)
+    for _ in range(sum(fitting) - room):
+        able = [at for at, size in enumerate(fitting) if size > least[at]]
+        if not able:
+            break
+        fitting[max(able, key=fitting.__getitem__)] -= 1
+    return fitting
 
 
 def moment(text: object) -> datetime | None:

@@ -20,12 +20,12 @@ from lakeshore.wire.names import ANY_SOURCE
 from .exits import ExitCode
 from .failures import Failure
 from .groups import Group
+from .listing import json_option, listed
 from .named import Named
 from .numbers import Length
-from .output import age, ahead, plain, print_json, print_table, say
+from .output import age, ahead, plain, print_json, say
 from .server import connect, server_options
 
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 _DOTTED = r"[^\W\d]\w*(?:\.[^\W\d]\w*)*"
 
 
@@ -105,29 +105,16 @@ def list_(ctx: click.Context, as_json: bool, url: str | None, namespace: str | N
     """List schedules: when each runs next, and what became of its last run."""
     with connect(ctx, url, namespace, token) as server:
         rows = server.schedules()
-    if as_json:
-        print_json(rows)
-        return
-    if not rows:
-        say(f"no schedules in namespace {server.namespace!r}")
-        return
-    now = datetime.now(UTC)
-    columns = ("name", "when", "function", "queue", "next", "last", "state", "last id")
-    cells = [
-        (
-            str(row.get("name")),
-            _rule(row),
-            str(row.get("function")),
-            str(row.get("queue")),
-            "paused" if row.get("paused") else ahead(row.get("nextAt"), now),
-            age(row.get("lastAt"), now),
-            str(row.get("lastState") or "—"),
-            str(row.get("lastId") or "—"),
-        )
-        for row in rows
-    ]
-    print_table(columns, cells, right=("next", "last"), flexible="function")
-    for row in rows:
+    listed(
+        rows,
+        columns=("name", "when", "function", "queue", "next", "last", "state", "last id"),
+        cells=_cells,
+        right=("next", "last"),
+        gives=("function", "when", "queue"),
+        empty=f"no schedules in namespace {server.namespace!r}",
+        as_json=as_json,
+    )
+    for row in () if as_json else rows:
         if row.get("error"):
             say(f"{plain(row.get('name'))} cannot run: {plain(row['error'])}")
 
@@ -215,6 +202,19 @@ def _json_or_text(text: str) -> Any:
         return json.loads(text)
     except ValueError:
         return text
+
+
+def _cells(row: dict[str, Any], now: datetime) -> tuple[str, ...]:
+    return (
+        str(row.get("name")),
+        _rule(row),
+        str(row.get("function")),
+        str(row.get("queue")),
+        "paused" if row.get("paused") else ahead(row.get("nextAt"), now),
+        age(row.get("lastAt"), now),
+        str(row.get("lastState") or "—"),
+        str(row.get("lastId") or "—"),
+    )
 
 
 def _rule(row: dict[str, Any]) -> str:

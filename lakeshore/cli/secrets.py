@@ -7,7 +7,7 @@ Reference: api/auth-and-secrets, "Secrets"; C-128…C-136, C-1441.
 from __future__ import annotations
 
 import sys
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +18,13 @@ from lakeshore.client.providers import Secrets
 from .exits import ExitCode
 from .failures import Failure
 from .groups import Group
+from .listing import facts, json_option, listed
 from .named import Named
-from .output import age, plain, print_json, print_table, say
+from .output import age, plain, print_json
 from .server import connect, server_options
 
 KINDS = ("ssh_key", "aws_keypair", "gcp_sa_json", "opaque")
 LARGEST = 64 * 1024
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 file_option = click.option(
     "--from-file",
     type=click.Path(exists=True, dir_okay=False, allow_dash=True),
@@ -94,18 +94,15 @@ def list_(ctx: click.Context, as_json: bool, url: str | None, namespace: str | N
     """List what is kept, without the values."""
     with connect(ctx, url, namespace, token) as server:
         rows = Secrets(server).all()
-    if as_json:
-        print_json(rows)
-        return
-    if not rows:
-        say(f"no secrets in namespace {server.namespace!r}")
-        return
-    now = datetime.now(UTC)
-    cells = [
-        (str(row.get("name")), str(row.get("kind")), age(row.get("updatedAt"), now), str(row.get("description") or "—"))
-        for row in rows
-    ]
-    print_table(("name", "kind", "changed", "description"), cells, right=("changed",), flexible="description")
+    listed(
+        rows,
+        columns=("name", "kind", "changed", "description"),
+        cells=_cells,
+        right=("changed",),
+        gives="description",
+        empty=f"no secrets in namespace {server.namespace!r}",
+        as_json=as_json,
+    )
 
 
 @secrets.command()
@@ -122,8 +119,8 @@ def show(
     if as_json:
         print_json(row)
         return
-    for key in ("name", "kind", "description", "createdAt", "updatedAt"):
-        click.echo(f"{key + ':':<13}{plain(row.get(key) or '—')}")
+    shown = ("name", "kind", "description", "createdAt", "updatedAt")
+    click.echo("\n".join(facts((f"{key}:", row.get(key)) for key in shown)))
 
 
 @secrets.command()
@@ -141,6 +138,11 @@ def remove(
         print_json({"name": name, "deleted": True})
     else:
         click.echo(f"{name} removed")
+
+
+def _cells(row: dict[str, Any], now: datetime) -> tuple[str, ...]:
+    said = str(row.get("description") or "—")
+    return (str(row.get("name")), str(row.get("kind")), age(row.get("updatedAt"), now), said)
 
 
 def text_of(data: bytes, what: str) -> str:

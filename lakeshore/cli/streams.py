@@ -14,7 +14,8 @@ import sys
 
 PLAINLY = {"…": "...", "—": "-", "–": "-", "→": "->", "✓": "ok", "✗": "x", "·": "-", "’": "'", "×": "x"}
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
-_NAME = "lakeshore.plainly"
+PLAINLY_TOO = "lakeshore.plainly"
+"""The name of the error handler that does that."""
 
 
 def make_ready() -> None:
@@ -23,8 +24,8 @@ def make_ready() -> None:
         stream = getattr(sys, name)
         if stream is None:  # `>&-`
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115  (for as long as we live)
-        elif stream.errors != _NAME and hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors=_NAME)
+        elif stream.errors != PLAINLY_TOO and hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors=PLAINLY_TOO)
 
 
 def mute_stdout() -> None:
@@ -46,4 +47,4 @@ def _escaped(character: str) -> str:
     return f"\\u{number:04x}" if number < 0x10000 else f"\\U{number:08x}"
 
 
-codecs.register_error(_NAME, _plainly)
+codecs.register_error(PLAINLY_TOO, _plainly)

@@ -14,7 +14,7 @@ import json
 import random
 import secrets
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -88,6 +88,20 @@ class ApiClient:
         query: list[tuple[str, str | int | None]] = [("state", state) for state in states]
         query += [("worker", worker), ("queue", queue), ("limit", limit), ("offset", offset)]
         return self.map("GET", self.ours("invocations"), query)
+
+    def every_invocation(
+        self,
+        *,
+        states: Iterable[str] = (),
+        worker: str | None = None,
+        queue: str | None = None,
+        offset: int = 0,
+        page: int = 200,
+    ) -> Iterator[dict[str, Any]]:
+        """The same rows, all of them; `page` (200 at most) are asked for at a time, the next when they are used up."""
+        query: list[tuple[str, str | int | None]] = [("state", state) for state in states]
+        query += [("worker", worker), ("queue", queue)]
+        return self.pages(self.ours("invocations"), "invocations", query, page=page, offset=offset, cursor="before")
 
     def invocation(self, invocation_id: str) -> dict[str, Any]:
         """One row. ApiError 404 when the namespace has none of that id."""
@@ -293,6 +307,20 @@ class ApiClient:
         """GET the list that is in an answer under `name`."""
         rows: list[dict[str, Any]] = self.map("GET", path).get(name, [])
         return rows
+
+    def pages(
+        self, path: str, name: str, query: Query = (), *, page: int, offset: int = 0, cursor: str = "cursor"
+    ) -> Iterator[dict[str, Any]]:
+        """The rows of a list that is answered in pages: `next` of an answer is the `cursor` of the following one."""
+        place: str | int | None = None
+        query = [*query, ("limit", page)]
+        while True:
+            where = [("offset", offset)] if offset and place is None else [(cursor, place)]
+            answer = self.map("GET", path, [*query, *where])
+            yield from answer.get(name, [])
+            place = answer.get("next")
+            if place is None:
+                return
 
     def _row(self, method: str, path: str, *, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
         value = self.map(method, path, body=body)

@@ -25,15 +25,7 @@ class Queues:
 
     def all(self, *, state: str | None = None) -> list[Row]:
         """Every row, also of the org's other namespaces: `{name, namespace, kind, state, memberCount, …}`."""
-        found: list[Row] = []
-        cursor: str | None = None
-        while True:
-            query: list[tuple[str, str | int | None]] = [("state", state), ("limit", _PAGE), ("cursor", cursor)]
-            page = self._api.map("GET", self._api.ours("queues"), query)
-            found += page.get("queues", [])
-            cursor = page.get("next")
-            if not cursor:
-                return found
+        return list(self._api.pages(self._api.ours("queues"), "queues", [("state", state)], page=_PAGE))
 
     def show(self, name: str) -> Row:
         """One row, with `members`: `{id, label, state, queues}`."""

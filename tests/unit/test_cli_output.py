@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
+import json
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from lakeshore.cli.cells import cells
 from lakeshore.cli.jobs.group import describe
+from lakeshore.cli.listing import first, listed
 from lakeshore.cli.output import age, console, duration, moment, plain, print_table
+from lakeshore.cli.streams import PLAINLY_TOO
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
@@ -106,3 +111,52 @@ def test_a_record_is_told_whole_with_the_traceback_as_it_is() -> None:
     assert "took          3.0s" in lines
     assert "runConfig:\n  queue: q\n  env:\n    A: 1" in text
     assert text.endswith("error: ValueError: no\n  Traceback:\n    File x\n  ValueError: no")
+
+
+@pytest.mark.parametrize("width", [40, 60, 80])
+def test_several_columns_give_way_the_widest_first_and_a_row_stays_a_line(
+    width: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [("host-1", "two\nlines", "a" * 60, "tags, " * 20), ("host-2", "", "b", "日本語" * 30)]
+    print_table(("label", "note", "queues", "tags"), rows, flexible=("queues", "tags"), width=width)
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 3
+    assert max(map(cells, lines)) <= width
+    assert lines[0].split() == ["LABEL", "NOTE", "QUEUES", "TAGS"]
+    assert "two\\nlines" in lines[1]
+    shown = [len(word) for word in lines[1].split("  ") if "…" in word]
+    assert len(shown) == 2
+    assert abs(shown[0] - shown[1]) <= 3
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+def test_a_table_fits_also_where_a_character_is_written_with_several(encoding: str) -> None:
+    raw = io.BytesIO()
+    out = io.TextIOWrapper(raw, encoding=encoding, errors=PLAINLY_TOO)
+    with contextlib.redirect_stdout(out):
+        print_table(("name", "what"), [("snø", "måling → 日本語 " * 9)], flexible="what", width=40)
+    out.flush()
+    lines = raw.getvalue().decode(encoding).splitlines()
+    assert max(map(cells, lines)) <= 40
+    assert ("…" in lines[1], "..." in lines[1]) == ((True, False) if encoding == "utf-8" else (False, True))
+
+
+def test_a_list_says_what_is_not_shown_and_its_emptiness_is_no_data(capsys: pytest.CaptureFixture[str]) -> None:
+    rows, more = first(iter([{"name": "a"}, {"name": "b"}, {"name": "c"}]), 2)
+
+    def show(rows: list[dict[str, str]], *, as_json: bool, more: str | None = None) -> tuple[str, str]:
+        listed(
+            rows,
+            columns=("name",),
+            cells=lambda row, _now: (row["name"],),
+            gives=(),
+            empty="no names",
+            as_json=as_json,
+            more=more,
+        )
+        return capsys.readouterr()
+
+    assert show(rows, as_json=False, more="--all" if more else None) == ("NAME\na\nb\n", "2 shown; more with --all\n")
+    assert json.loads(show(rows, as_json=True)[0]) == [{"name": "a"}, {"name": "b"}]
+    assert show([], as_json=False) == ("", "no names\n")
+    assert show([], as_json=True) == ("[]\n", "")

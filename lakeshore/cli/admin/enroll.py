@@ -15,12 +15,11 @@ from lakeshore.client.identity import EnrollTokens
 
 from ..auth import getpass_user, label_for
 from ..groups import Group
+from ..listing import json_option, listed
 from ..named import Named
 from ..numbers import Length
-from ..output import age, ahead, local_time, plain, print_json, print_table, say
+from ..output import age, ahead, local_time, plain, print_json, say
 from ..server import connect_admin, namespace_option, url_option
-
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
 @click.group("enroll-tokens", cls=Group, aliases={"ls": "list"})
@@ -60,15 +59,15 @@ def list_(ctx: click.Context, as_json: bool, namespace: str | None, url: str | N
     """List a namespace's enroll tokens, spent ones too."""
     with connect_admin(ctx, url, namespace) as server:
         rows = EnrollTokens(server).all()
-    if as_json:
-        print_json(rows)
-        return
-    if not rows:
-        say(f"no enroll tokens in namespace {server.namespace!r}")
-        return
-    now = datetime.now(UTC)
-    columns = ("id", "label", "state", "prefix", "worker", "expires", "created")
-    print_table(columns, [_cells(row, now) for row in rows], right=("expires", "created"), flexible="label")
+    listed(
+        rows,
+        columns=("id", "label", "state", "prefix", "worker", "expires", "created"),
+        cells=_cells,
+        right=("expires", "created"),
+        gives=("label", "worker"),
+        empty=f"no enroll tokens in namespace {server.namespace!r}",
+        as_json=as_json,
+    )
 
 
 @enroll_tokens.command()

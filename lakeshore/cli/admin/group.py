@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 import click
@@ -19,13 +19,13 @@ from lakeshore.client.errors import ApiError
 from ..auth import getpass_user, label_for
 from ..exits import ExitCode
 from ..groups import Group
+from ..listing import json_option, listed
 from ..named import Named
-from ..output import age, plain, print_json, print_table, say
+from ..output import age, plain, print_json, say
 from ..server import connect_admin, namespace_option, url_option
 from .enroll import enroll_tokens
 
 SCOPES = ("full", "submit", "worker", "daemon")
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
 @click.group(cls=Group, aliases={"ns": "namespace", "namespaces": "namespace", "token": "tokens"})
@@ -93,15 +93,15 @@ def list_tokens(ctx: click.Context, as_json: bool, namespace: str | None, url: s
     """List a namespace's tokens, revoked ones too."""
     with connect_admin(ctx, url, namespace) as server:
         rows = server.tokens()
-    if as_json:
-        print_json(rows)
-        return
-    if not rows:
-        say(f"no tokens in namespace {server.namespace!r}")
-        return
-    now = datetime.now(UTC)
-    columns = ("id", "name", "state", "scope", "prefix", "used", "created")
-    print_table(columns, [_token_cells(row, now) for row in rows], right=("used", "created"), flexible="name")
+    listed(
+        rows,
+        columns=("id", "name", "state", "scope", "prefix", "used", "created"),
+        cells=_token_cells,
+        right=("used", "created"),
+        gives="name",
+        empty=f"no tokens in namespace {server.namespace!r}",
+        as_json=as_json,
+    )
 
 
 @tokens.command()
@@ -163,12 +163,15 @@ def list_namespaces(ctx: click.Context, as_json: bool, url: str | None) -> None:
     """List the namespaces."""
     with connect_admin(ctx, url) as server:
         rows = server.namespaces()
-    if as_json:
-        print_json(rows)
-        return
-    now = datetime.now(UTC)
-    cells = [(str(row.get("name")), str(row.get("orgId") or "—"), age(row.get("createdAt"), now)) for row in rows]
-    print_table(("name", "org", "created"), cells, right=("created",), flexible="org")
+    listed(
+        rows,
+        columns=("name", "org", "created"),
+        cells=lambda row, now: (str(row.get("name")), str(row.get("orgId") or "—"), age(row.get("createdAt"), now)),
+        right=("created",),
+        gives="org",
+        empty="no namespaces",
+        as_json=as_json,
+    )
 
 
 @namespace.command()

@@ -17,6 +17,7 @@ from lakeshore.client.workers import Workers
 
 from ..confirming import confirmed, somebody_is_there
 from ..exits import ExitCode
+from ..listing import json_option
 from ..named import Named
 from ..numbers import Age
 from ..output import duration, plain, print_json, say
@@ -24,7 +25,6 @@ from ..server import connect, server_options
 from .named import Found, find, freshest_first, label_of, labelled
 
 LONGEST_H = 168
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 yes_option = click.option("--yes", is_flag=True, help="Do not ask.")
 
 

@@ -5,7 +5,7 @@ Additions: what `exec` says on Ctrl-C leads here.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 import click
@@ -14,12 +14,12 @@ from lakeshore.client.execs import Execs
 
 from ..exec.following import follow as follow_to_the_end
 from ..exec.following import wait_option
-from ..output import age, plain, print_json, print_table, say
+from ..listing import json_option, listed
+from ..output import age, plain, print_json
 from ..server import connect, flags_of, server_options
 
 LINE = 60
 id_argument = click.argument("exec_id", metavar="<exec-id>")
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
 @click.command()
@@ -30,15 +30,15 @@ def execs(ctx: click.Context, as_json: bool, url: str | None, namespace: str | N
     """List the commands that were run on daemons, newest first."""
     with connect(ctx, url, namespace, token) as server:
         rows = Execs(server).all()
-    if as_json:
-        print_json(rows)
-        return
-    if not rows:
-        say(f"no commands in namespace {server.namespace!r}")
-        return
-    now = datetime.now(UTC)
-    columns = ("id", "state", "exit", "worker", "age", "command")
-    print_table(columns, [_cells(row, now) for row in rows], right=("exit", "age"), flexible="command")
+    listed(
+        rows,
+        columns=("id", "state", "exit", "worker", "age", "command"),
+        cells=_cells,
+        right=("exit", "age"),
+        gives=("command", "worker"),
+        empty=f"no commands in namespace {server.namespace!r}",
+        as_json=as_json,
+    )
 
 
 @click.command()

@@ -5,7 +5,7 @@ Reference: nymph/key-rotation.md.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 import click
@@ -13,13 +13,13 @@ import click
 from lakeshore.client.workers import Workers
 
 from ..groups import Group
+from ..listing import json_option, listed
 from ..named import Named
-from ..output import age, ahead, plain, print_json, print_table, say
+from ..output import age, ahead, plain, print_json
 from ..server import connect, server_options
 from .named import find
 
 id_argument = click.argument("id_", metavar="<id>", type=Named("daemons"))
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
 @click.group(cls=Group, aliases={"ls": "list"})
@@ -40,15 +40,15 @@ def list_(
         workers = Workers(server)
         one = find(workers, id_)
         rows = workers.keys(one.id)
-    if as_json:
-        print_json(rows)
-        return
-    if not rows:
-        say(f"{one.label} has no keys: it does not sign its requests")
-        return
-    now = datetime.now(UTC)
-    columns = ("key id", "status", "created", "expires")
-    print_table(columns, [_cells(row, now) for row in rows], right=("created", "expires"), flexible="status")
+    listed(
+        rows,
+        columns=("key id", "status", "created", "expires"),
+        cells=_cells,
+        right=("created", "expires"),
+        gives="status",
+        empty=f"{one.label} has no keys: it does not sign its requests",
+        as_json=as_json,
+    )
 
 
 @keys.command()

@@ -15,16 +15,17 @@ import click
 from lakeshore.client.errors import ApiError
 from lakeshore.client.workers import Workers
 
+from ..listing import json_option
 from ..named import Named
 from ..output import age, ahead, indented, json_text, local_time, moment, plain, say, table_text
 from ..server import connect, server_options
 from ..watching import shown, watch_option
 from .named import Row, find, freshest_first, label_of, machine_of
 
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 SAID_TWICE = ("versions", "name")
 SETUP_LINES = 5
 """Of the output of a script that failed."""
+GIVES = ("tags", "queues", "runners", "machine_id")
 COLUMNS = ("label", "state", "runners", "queues", "tags", "version", "seen", "machine_id")
 
 
@@ -102,7 +103,7 @@ def _table(rows: Sequence[Row]) -> str:
         )
         for row in rows
     ]
-    return table_text(COLUMNS, cells, right=("seen",), flexible="tags", capitals=False)
+    return table_text(COLUMNS, cells, right=("seen",), flexible=GIVES, capitals=False)
 
 
 def _joined(names: Any) -> str:

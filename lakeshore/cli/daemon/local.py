@@ -19,11 +19,11 @@ from lakeshore.nymph.local_record import Local, place, read
 
 from ..exits import ExitCode
 from ..failures import Failure
+from ..listing import json_option
 from ..numbers import Seconds
 from ..output import local_time, plain, print_json, say
 
 LOOK_S = 0.05
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
 @click.command()

@@ -15,13 +15,13 @@ from lakeshore.client.workers import Workers
 from ...config.lengths import seconds_of
 from ..exits import ExitCode
 from ..failures import Failure
+from ..listing import json_option
 from ..named import Named
 from ..output import local_time, plain, print_json, say
 from ..server import connect, server_options
 from .named import find
 
 id_argument = click.argument("id_", metavar="<id>", type=Named("daemons"))
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
 @click.command()

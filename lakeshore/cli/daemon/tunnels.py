@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..exits import ExitCode
-from ..output import plain, print_json, print_table, say
+from ..listing import json_option, listed
+from ..output import plain, say
 
 if TYPE_CHECKING:
     from lakeshore.remote.installs import Install
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.option("--up", is_flag=True, help="Start those that are not kept up.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 def tunnels(up: bool, as_json: bool) -> int:
     """Show the tunnels to daemons that were installed from here."""
     from lakeshore.remote import tunnel  # wall: only these commands load what reaches hosts
@@ -44,13 +45,16 @@ def tunnels(up: bool, as_json: bool) -> int:
                 say(f"{install.label}: {error}")
             found = tunnel.look(installs, install.launch_id) or found
         rows.append((install, found))
-    if as_json:
-        print_json([_plainly(install, found) for install, found in rows])
-    elif not rows:
-        say("no tunnels were made from here; `lakeshore daemon install <host> --reverse-tunnel` makes one")
-    else:
-        columns = ("label", "host", "port", "state", "pid", "why")
-        print_table(columns, [_cells(install, found) for install, found in rows], right=("port", "pid"), flexible="why")
+    listed(
+        rows,
+        columns=("label", "host", "port", "state", "pid", "why"),
+        cells=lambda row, _now: _cells(*row),
+        json_rows=lambda row: _plainly(*row),
+        right=("port", "pid"),
+        gives=("why", "host"),
+        empty="no tunnels were made from here; `lakeshore daemon install <host> --reverse-tunnel` makes one",
+        as_json=as_json,
+    )
     return ExitCode.FAILED if failed else ExitCode.OK
 
 

@@ -17,6 +17,7 @@ from lakeshore.client.workers import Workers
 
 from ..confirming import confirmed
 from ..exits import ExitCode
+from ..listing import json_option
 from ..named import Named
 from ..output import plain, print_json, say
 from ..server import connect, namespace_option, server_options
@@ -25,7 +26,6 @@ from .named import Found, find, freshest_first, label_of, labelled
 F = TypeVar("F", bound=Callable[..., Any])
 
 OF_VERSIONS = {"version": "version", "all": "every", "prefix": "prefix", "url": "file_url", "sha256": "sha256"}
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
 def own_server_options(command: F) -> F:

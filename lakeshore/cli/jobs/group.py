@@ -20,19 +20,21 @@ from ..completing.kinds import STATES
 from ..exits import ExitCode
 from ..failures import Failure
 from ..groups import Group
+from ..listing import first, json_option, limit_options, listed
 from ..named import Named
 from ..numbers import Age, Whole
-from ..output import age, ahead, duration, indented, local_time, moment, plain, print_json, print_table, say
+from ..output import age, ahead, duration, indented, local_time, moment, plain, print_json, say
 from ..server import connect, server_options
 from .logs import logs
 
 ENDS = STATES[2:]
+_MOST = 200
+"""Rows of one answer."""
 TIMES = ("submittedAt", "due", "claimedAt", "startedAt", "finishedAt")
 ALIASES = {"worker": "workerId", "queue": "queueName"}
 """Names that a row has twice, in short for jq."""
 TWICE = ("waits",)
 """What a row says in words, too."""
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
 @click.group(cls=Group, aliases={"ls": "list", "cancel": "kill"})
@@ -45,7 +47,7 @@ def jobs() -> None:
 @click.option("--delayed", is_flag=True, help="Only those that wait for their instant.")
 @click.option("--worker", type=Named("daemons"), metavar="<id>", help="Only what this worker claimed.")
 @click.option("--queue", type=Named("queues"), metavar="<name>", help="Only this queue.")
-@click.option("--limit", type=Whole(1, 200), default=50, show_default=True, metavar="<n>")
+@limit_options(50)
 @click.option("--offset", type=Whole(min=0), default=0, show_default=True, metavar="<n>")
 @json_option
 @click.option("--envelope", is_flag=True, help="JSON as the server gives it: {invocations, limit, offset, count}.")
@@ -58,6 +60,7 @@ def list_(
     worker: str | None,
     queue: str | None,
     limit: int,
+    every: bool,
     offset: int,
     as_json: bool,
     envelope: bool,
@@ -71,37 +74,24 @@ def list_(
         raise Failure("--delayed is a part of `--state queued`: give one of them", code=ExitCode.USAGE)
     states = ("delayed",) if delayed else states
     with connect(ctx, url, namespace, token) as server:
-        answer = server.invocations(states=states, worker=worker, queue=queue, limit=limit, offset=offset)
-    if envelope:
-        print_json(answer)
-        return
-    rows = [_row(row) for row in answer.get("invocations", [])]
-    if as_json:
-        print_json(rows)
-        return
-    if not rows:
-        say(
-            f"no invocations{' match' if states or worker or queue or offset else ''} in namespace {server.namespace!r}"
-        )
-        return
-    now = datetime.now(UTC)
-    columns = ("id", "state", "worker", "queue", "attempt", "submitted", "started", "function")
-    cells = [
-        (
-            str(row["id"]),
-            str(row["state"]),
-            str(row["worker"] or "—"),
-            str(row["queue"] or "—"),
-            str(row.get("attempt", "")),
-            age(row.get("submittedAt"), now),
-            ahead(row.get("due"), now) if _is_delayed(row) else age(row.get("startedAt"), now),
-            str(row.get("functionQualname") or "—"),
-        )
-        for row in rows
-    ]
-    print_table(columns, cells, right=("attempt", "submitted", "started"), flexible="worker")
-    if len(rows) == limit:
-        say(f"{limit} shown; more with --offset {offset + limit}")
+        if envelope:
+            print_json(server.invocations(states=states, worker=worker, queue=queue, limit=limit, offset=offset))
+            return
+        page = _MOST if every else min(limit + 1, _MOST)
+        pages = server.every_invocation(states=states, worker=worker, queue=queue, offset=offset, page=page)
+        found, more = first(pages, None if every else limit)
+    rows = [_row(row) for row in found]
+    matching = " match" if states or worker or queue or offset else ""
+    listed(
+        rows,
+        columns=("id", "state", "worker", "queue", "attempt", "submitted", "started", "function"),
+        cells=_cells,
+        right=("attempt", "submitted", "started"),
+        gives=("worker", "function", "queue"),
+        empty=f"no invocations{matching} in namespace {server.namespace!r}",
+        as_json=as_json,
+        more=f"--offset {offset + limit}, or --all" if more else None,
+    )
 
 
 @jobs.command()
@@ -292,6 +282,19 @@ def _check_queue(name: str | None) -> None:
             check_queue(name)
         except NameError_ as error:
             raise click.BadParameter(str(error).removeprefix("queue: "), param_hint="'--queue'") from error
+
+
+def _cells(row: dict[str, Any], now: datetime) -> tuple[str, ...]:
+    return (
+        str(row["id"]),
+        str(row["state"]),
+        str(row["worker"] or "—"),
+        str(row["queue"] or "—"),
+        str(row.get("attempt", "")),
+        age(row.get("submittedAt"), now),
+        ahead(row.get("due"), now) if _is_delayed(row) else age(row.get("startedAt"), now),
+        str(row.get("functionQualname") or "—"),
+    )
 
 
 def _is_delayed(row: dict[str, Any]) -> bool:

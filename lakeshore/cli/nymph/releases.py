@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 import click
@@ -20,13 +20,13 @@ from lakeshore.client.workers import Workers
 from ..daemon.named import find
 from ..exits import ExitCode
 from ..failures import Failure
+from ..listing import json_option, listed
 from ..named import Named
-from ..output import age, plain, print_json, print_table, say
+from ..output import age, plain, print_json, say
 from ..server import connect_admin, namespace_option, url_option
 
 ANY = "any"
 SHOWN = 12
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 token_option = click.option("--admin-token", metavar="<token>", help="Better in LAKESHORE_ADMIN_TOKEN.")
 
 
@@ -89,15 +89,15 @@ def list_(ctx: click.Context, as_json: bool, admin_token: str | None, url: str |
     """List the releases on the control plane, newest first."""
     with connect_admin(ctx, url, token=admin_token) as server:
         rows = Releases(server).all()
-    if as_json:
-        print_json(rows)
-        return
-    if not rows:
-        say("no releases; `lakeshore nymph push <file>` uploads one")
-        return
-    now = datetime.now(UTC)
-    columns = ("sha256", "label", "version", "target", "size", "created")
-    print_table(columns, [_cells(row, now) for row in rows], right=("size", "created"), flexible="label")
+    listed(
+        rows,
+        columns=("sha256", "label", "version", "target", "size", "created"),
+        cells=_cells,
+        right=("size", "created"),
+        gives=("label", "version", "target"),
+        empty="no releases; `lakeshore nymph push <file>` uploads one",
+        as_json=as_json,
+    )
 
 
 def _cells(row: dict[str, Any], now: datetime) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +21,10 @@ from lakeshore.client.providers import Providers
 from ..exits import ExitCode
 from ..failures import Failure
 from ..groups import LazyGroup
+from ..listing import json_option, listed
 from ..named import Named
 from ..numbers import Whole
-from ..output import age, plain, print_json, print_table, say
+from ..output import age, plain, print_json
 from ..remote_failures import told
 from ..server import connect, server_options
 from ..table import BY_HAND, Entry
@@ -39,7 +40,6 @@ MISSING = {
 }
 STUB = "SLURM providers cannot be tested yet"
 PATH = click.Path(exists=True, dir_okay=False, path_type=Path)
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 kwarg_option = click.option(
     "--kwarg", "pairs", multiple=True, metavar="<k=v>", help="An argument; dots nest. Repeatable."
 )
@@ -142,19 +142,15 @@ def list_(
     """List the providers of the namespace and its org."""
     with connect(ctx, url, namespace, token) as server:
         rows = Providers(server).all(hidden=hidden or every, deleted=deleted or every)
-    if as_json:
-        print_json(rows)
-        return
-    if not rows:
-        say(f"no providers in namespace {server.namespace!r}; `lakeshore ssh upload <alias>` registers a host")
-        return
-    now = datetime.now(UTC)
-    columns = ("name", "launcher", "dispatch", "namespace", "changed")
-    cells = [
-        (_name(row), str(row.get("launcher")), str(row.get("dispatch")), str(row.get("namespace")), _age(row, now))
-        for row in rows
-    ]
-    print_table(columns, cells, right=("changed",), flexible="name")
+    listed(
+        rows,
+        columns=("name", "launcher", "dispatch", "namespace", "changed"),
+        cells=_cells,
+        right=("changed",),
+        gives="namespace",
+        empty=f"no providers in namespace {server.namespace!r}; `lakeshore ssh upload <alias>` registers a host",
+        as_json=as_json,
+    )
 
 
 @providers.command()
@@ -256,6 +252,10 @@ def _named_secrets() -> Iterator[None]:
 
 
 # --- inside
+
+
+def _cells(row: dict[str, Any], now: datetime) -> tuple[str, ...]:
+    return _name(row), str(row.get("launcher")), str(row.get("dispatch")), str(row.get("namespace")), _age(row, now)
 
 
 def _check_testable(row: dict[str, Any]) -> None:

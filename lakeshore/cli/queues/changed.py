@@ -19,11 +19,12 @@ from lakeshore.wire.errors import NameError_
 from lakeshore.wire.names import check_slug
 
 from ..failures import Failure
+from ..listing import json_option
 from ..named import Named
 from ..numbers import Length, Seconds, Whole
 from ..output import plain, print_json
 from ..server import connect, server_options
-from .shown import json_option, name_argument
+from .shown import name_argument
 
 F = TypeVar("F", bound=Callable[..., Any])
 KINDS = ("fifo", "priority", "boltzmann", "filo")

@@ -15,14 +15,13 @@ from lakeshore.client.queues import Queues
 from lakeshore.client.workers import Workers
 
 from ..daemon.named import find
+from ..listing import facts, json_option, limit_options, listed
 from ..named import Named
-from ..numbers import Whole
-from ..output import age, duration, indented, local_time, plain, print_json, print_table, say
+from ..output import age, duration, indented, local_time, plain, print_json
 from ..server import connect, server_options
 
 STATES = ("active", "draining", "paused", "archived")
 COLUMNS = ("name", "kind", "state", "members", "provider", "elasticity", "description")
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 name_argument = click.argument("name", metavar="<name>", type=Named("queues"))
 
 
@@ -37,28 +36,16 @@ def ls(
     """List queues; also those of the org's other namespaces."""
     with connect(ctx, url, namespace, token) as server:
         rows = Queues(server).all(state=state)
-    if as_json:
-        print_json(rows)
-        return
-    if not rows:
-        say(f"no queues{' match' if state else ''} in namespace {server.namespace!r}")
-        return
     several = len({row.get("namespace") for row in rows}) > 1
-    cells = [
-        (
-            str(row["name"]),
-            *((str(row.get("namespace")),) if several else ()),
-            str(row.get("kind")),
-            str(row.get("state")),
-            str(row.get("memberCount", 0)),
-            str(row.get("providerRef") or "—"),
-            str((row.get("elasticity") or {}).get("kind") or "—"),
-            str(row.get("description") or "—"),
-        )
-        for row in rows
-    ]
-    columns = (COLUMNS[0], "namespace", *COLUMNS[1:]) if several else COLUMNS
-    print_table(columns, cells, right=("members",), flexible="description")
+    listed(
+        rows,
+        columns=(COLUMNS[0], "namespace", *COLUMNS[1:]) if several else COLUMNS,
+        cells=lambda row, _now: _cells(row, several),
+        right=("members",),
+        gives=("description", "provider", "elasticity"),
+        empty=f"no queues{' match' if state else ''} in namespace {server.namespace!r}",
+        as_json=as_json,
+    )
 
 
 @click.command()
@@ -106,12 +93,14 @@ def members(
                     remove=[name] if how == "remove" else [],
                 )
         found = Queues(server).show(name).get("members", [])
-    if as_json:
-        print_json(found)
-    elif not found:
-        say(f"nobody pulls from queue {name}; `lakeshore worker start --queue {name}` starts a worker")
-    else:
-        print_table(("id", "label", "state", "queues"), [_member(one) for one in found], flexible="queues")
+    listed(
+        found,
+        columns=("id", "label", "state", "queues"),
+        cells=lambda one, _now: _member(one),
+        gives=("queues", "label"),
+        empty=f"nobody pulls from queue {name}; `lakeshore worker start --queue {name}` starts a worker",
+        as_json=as_json,
+    )
 
 
 @click.command()
@@ -141,7 +130,7 @@ def stats(
         "held submits": found.get("held_submits"),
         "controller": "on" if (found.get("controller") or {}).get("enabled") else "off",
     }
-    click.echo("\n".join(_columns(told)))
+    click.echo("\n".join(facts(told.items())))
     for action in found.get("recent_actions") or ():
         click.echo("\n".join(indented([action], 1)))
 
@@ -149,7 +138,7 @@ def stats(
 @click.command()
 @name_argument
 @click.option("--verbose", is_flag=True, help="Also the controller's ticks that changed nothing.")
-@click.option("--limit", type=Whole(1, 200), default=50, show_default=True, metavar="<n>")
+@limit_options(50, most=200, every=False)
 @json_option
 @server_options
 @click.pass_context
@@ -166,14 +155,15 @@ def events(
     """What was done with a queue, the newest first."""
     with connect(ctx, url, namespace, token) as server:
         rows = Queues(server).events(name, verbose=verbose, limit=limit)
-    if as_json:
-        print_json(rows)
-    elif not rows:
-        say(f"no events of queue {name}")
-    else:
-        now = datetime.now(UTC)
-        cells = [(age(row.get("at"), now), str(row.get("kind")), _words(row.get("payload") or {})) for row in rows]
-        print_table(("ago", "kind", "what"), cells, right=("ago",), flexible="what")
+    listed(
+        rows,
+        columns=("ago", "kind", "what"),
+        cells=lambda row, now: (age(row.get("at"), now), str(row.get("kind")), _words(row.get("payload") or {})),
+        right=("ago",),
+        gives="what",
+        empty=f"no events of queue {name}",
+        as_json=as_json,
+    )
 
 
 # --- inside
@@ -182,6 +172,19 @@ def events(
 def _words(payload: Mapping[str, Any]) -> str:
     return ", ".join(
         f"{key} {' '.join(map(str, said)) if isinstance(said, list) else said}" for key, said in payload.items()
+    )
+
+
+def _cells(row: Mapping[str, Any], several: bool) -> tuple[str, ...]:
+    return (
+        str(row["name"]),
+        *((str(row.get("namespace")),) if several else ()),
+        str(row.get("kind")),
+        str(row.get("state")),
+        str(row.get("memberCount", 0)),
+        str(row.get("providerRef") or "—"),
+        str((row.get("elasticity") or {}).get("kind") or "—"),
+        str(row.get("description") or "—"),
     )
 
 
@@ -199,7 +202,7 @@ def _described(row: dict[str, Any]) -> list[str]:
     plainly = {key: said for key, said in row.items() if not isinstance(said, dict | list)}
     for key in ("createdAt", "updatedAt"):
         plainly[key] = local_time(row.get(key), now)
-    lines = _columns(plainly)
+    lines = facts(plainly.items())
     for key, said in row.items():
         if isinstance(said, dict) and said:
             lines += [f"{key}:", *indented(said, 1)]
@@ -208,8 +211,3 @@ def _described(row: dict[str, Any]) -> list[str]:
         ["members:", *("  " + "  ".join(map(plain, _member(one))) for one in found)] if found else ["members: none"]
     )
     return lines
-
-
-def _columns(told: Mapping[str, Any]) -> list[str]:
-    width = max(map(len, told)) + 2
-    return [f"{key:<{width}}{'—' if said in (None, '') else plain(said)}" for key, said in told.items()]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,9 +22,10 @@ from ..choice import UNCONFIGURED
 from ..exits import ExitCode
 from ..failures import Failure
 from ..groups import LazyGroup
+from ..listing import json_option, listed
 from ..named import Named
 from ..numbers import Whole
-from ..output import age, plain, print_json, print_table, say
+from ..output import age, plain, print_json, say
 from ..remote_failures import told
 from ..server import connect, server_options
 
@@ -36,7 +37,6 @@ VERBS = {"upload": "lakeshore.cli.ssh.upload:upload"}
 FILTERS = ("all", "new", "existing")
 AT_ONCE = 16
 ALL = "--all"
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 config_option = click.option(
     "--ssh-config",
     type=click.Path(exists=True, dir_okay=False),
@@ -73,18 +73,18 @@ def discover(
     found = entries(ssh_config)
     known = _on_server(ctx, url, namespace, token, asked=which != "all")
     shown = [one for one in found if which == "all" or (_target(one) in known) == (which == "existing")]
-    if as_json:
-        print_json([_plainly(one, known) for one in shown])
-        return ExitCode.OK
-    if not shown:
-        say(f"no {'' if which == 'all' else which + ' '}hosts in {ssh_config or '~/.ssh/config'}")
-        return ExitCode.OK
-    print_table(
-        ("alias", "user", "host", "port", "via", "key", "server"),
-        [_cells(one, known) for one in shown],
+    listed(
+        shown,
+        columns=("alias", "user", "host", "port", "via", "key", "server"),
+        cells=lambda one, _now: _cells(one, known),
+        json_rows=lambda one: _plainly(one, known),
         right=("port",),
-        flexible="key",
+        gives=("key", "host", "via", "user"),
+        empty=f"no {'' if which == 'all' else which + ' '}hosts in {ssh_config or '~/.ssh/config'}",
+        as_json=as_json,
     )
+    if as_json or not shown:
+        return ExitCode.OK
     if show_stripped:
         for one in shown:
             for line in one.stripped:
@@ -144,18 +144,16 @@ def status(name: str | None, history: int, as_json: bool) -> int:
             raise Failure(f"{name} was never probed from here", hint=f"lakeshore ssh probe {name}")
         found = {name: found[name]}
     latest = [(alias, one) for alias, rows in sorted(found.items()) for one in reversed(rows[-history:])]
-    if as_json:
-        print_json([{"alias": alias, **_probe(one)} for alias, one in latest])
-        return ExitCode.OK
-    if not latest:
-        say("no host was probed from here; `lakeshore ssh probe <alias>` tries one")
-        return ExitCode.OK
-    now = datetime.now(UTC)
-    cells = [
-        (alias, "ok" if one.ok else "failed", str(one.ms), age(one.at, now), plain(one.error or ""))
-        for alias, one in latest
-    ]
-    print_table(("alias", "result", "ms", "ago", "why"), cells, right=("ms", "ago"), flexible="why")
+    listed(
+        latest,
+        columns=("alias", "result", "ms", "ago", "why"),
+        cells=lambda row, now: _tried(*row, now),
+        json_rows=lambda row: {"alias": row[0], **_probe(row[1])},
+        right=("ms", "ago"),
+        gives="why",
+        empty="no host was probed from here; `lakeshore ssh probe <alias>` tries one",
+        as_json=as_json,
+    )
     return ExitCode.OK
 
 
@@ -210,6 +208,10 @@ def _cells(one: HostEntry, known: set[tuple[str, str, int]]) -> tuple[str, ...]:
     state = "existing" if _target(one) in known else "new"
     via = one.proxy_jump or "—"
     return (plain(one.alias), plain(one.user), plain(one.hostname), str(one.port), plain(via), _key(one), state)
+
+
+def _tried(alias: str, one: Probe, now: datetime) -> tuple[str, ...]:
+    return alias, "ok" if one.ok else "failed", str(one.ms), age(one.at, now), one.error or ""
 
 
 def _key(one: HostEntry) -> str:
