@@ -144,14 +144,23 @@ class Program(Group):
         return _or(verbs) if verbs else super()._meant(ctx, name)
 
 
-def _not_built(name: str, entry: Entry) -> click.Command:
+class Refused(click.Command):
+    """A command that is known and not there. `waits_for`: what it needs that is not built; none where it is gone."""
+
+    waits_for: str | None = None
+
+
+def _not_built(name: str, entry: Entry) -> Refused:
     """A documented command that this version does not have: whatever its arguments, it says so and exits 1."""
-    return _refused(name, f"not built yet: {entry.summary}", f"until then, {entry.nearest}")
+    command = _refused(name, f"not built yet: {entry.summary}", f"until then, {entry.nearest}")
+    command.waits_for = entry.summary
+    return command
 
 
-def _refused(name: str, error: str, hint: str) -> click.Command:
+def _refused(name: str, error: str, hint: str) -> Refused:
     @click.command(
         name,
+        cls=Refused,
         context_settings={"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []},
         add_help_option=False,
     )
