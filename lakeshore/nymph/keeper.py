@@ -83,7 +83,8 @@ class Keeper:
         self._due = 0.0
         """No deadline of a job is before it."""
         self._memory = MemoryKills(os.getpid())
-        self._ending = False
+        self._ending: str | None = None
+        """Why all that runs is ended: a daemon's word is its drain's; a signal is none of a job's doing."""
         self._woken, waker = os.pipe()
         for fd in (self._woken, waker):
             os.set_blocking(fd, False)
@@ -95,7 +96,7 @@ class Keeper:
         self._poll.register(self._woken, select.POLLIN)
 
     def _asked_to_end(self, _number: int, _frame: Any) -> None:
-        self._ending = True
+        self._ending = self._ending or "keeper"
 
     # --- the loop
 
@@ -158,14 +159,14 @@ class Keeper:
         """What is due: deadlines, signals, endings."""
         now = time.monotonic()
         deserted = (self._deserted_s() or -1.0) >= 0
-        if self._active and (now >= self._due or deserted or self._ending):
+        if self._active and (now >= self._due or deserted or self._ending is not None):
             looks = now >= self._look_at
             if looks:
                 self._look_at = now + LOOK_S
                 self._memory.look()
             self._due = self._look_at
             for job in list(self._active.values()):
-                self._attend_to(job, now, "daemon gone" if deserted else "shutdown" if self._ending else None)
+                self._attend_to(job, now, "daemon gone" if deserted else self._ending)
                 if looks and not job.shorten():
                     self._stop(job, "output", now)
         if self._restless:
@@ -406,7 +407,7 @@ class Keeper:
 
     def _do_end(self, _peer: Peer, _message: dict[str, Any]) -> None:
         """End every job, then this process."""
-        self._ending = True
+        self._ending = "shutdown"
 
 
 def _clock() -> float:

@@ -206,6 +206,31 @@ def test_a_keeper_that_is_killed_costs_an_attempt_and_another_takes_its_place(se
     assert daemon.left() == NOTHING
 
 
+@pytest.mark.parametrize("whom", ["the keeper", "its guard"])
+def test_a_keeper_that_is_told_to_end_by_a_signal_costs_an_attempt_not_the_call(
+    server: Served, daemon: Daemon, whom: str
+) -> None:
+    daemon.start()
+    gate = daemon.directory / "gate"
+    id_ = d.submit(server, daemon.queue, bodies.counted, 2, str(gate))
+    daemon.until(lambda: daemon.events("JobStarted"))
+    daemon.until(lambda: d.row(server, id_)["attempt"] == 1)
+    (job,) = daemon.bodies()
+    found = processes.look(job)
+    keeper = None if found is None else processes.look(found.parent)
+    assert found is not None and keeper is not None
+    if whom == "the keeper":
+        os.kill(found.parent, signal.SIGTERM)
+    else:
+        os.kill(keeper.parent, signal.SIGKILL)
+    daemon.until(lambda: len(daemon.events("JobStarted")) == 2)
+    gate.touch()
+    done = d.ended(server, id_)
+    assert (done["state"], done["attempt"]) == ("succeeded", 2)
+    assert daemon.stop() == 0
+    assert daemon.left() == NOTHING
+
+
 @pytest.mark.inventory("N-122")
 def test_a_server_that_is_restarted_gets_its_answers_afterwards(tmp_path: Path) -> None:
     with running(tmp_path / "server") as first:

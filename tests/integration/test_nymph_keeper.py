@@ -451,7 +451,7 @@ def test_a_keeper_that_dies_takes_its_jobs_with_it_and_the_next_one_says_so(plac
             for pid in {"the keeper alone": [keeper.pid], "the guard alone": [guard]}.get(also, [guard, keeper.pid]):
                 os.kill(pid, signal.SIGKILL)
             if also == "the guard alone":
-                assert (await keeper.wait("x")).cancelled_by == "shutdown"
+                assert (await keeper.wait("x")).cancelled_by == "keeper"
             else:
                 with pytest.raises(KeeperLost):
                     await keeper.wait("x")
@@ -464,7 +464,7 @@ def test_a_keeper_that_dies_takes_its_jobs_with_it_and_the_next_one_says_so(plac
             (found,) = keeper.found
             ended = await keeper.wait("x")
             assert found.claim == 5
-            assert ended.cancelled_by == ("shutdown" if also == "the guard alone" else "keeper")
+            assert ended.cancelled_by == "keeper"
             assert k.marked(place, "x") == []
             await keeper.forget("x")
             assert k.kept(place) == []
@@ -490,7 +490,7 @@ def test_a_keeper_that_is_told_to_end_ends_everything_first(place: Path) -> None
         async with k.keeper(place, end=False) as keeper:
             await keeper.spawn(k.bash("x", "sleep 1000"))
             os.kill(keeper.pid, signal.SIGTERM)
-            assert (await keeper.wait("x")).cancelled_by == "shutdown"
+            assert (await keeper.wait("x")).cancelled_by == "keeper"
             await k.until(lambda: not k.alive(keeper.pid))
             assert k.marked(place, "x") == []
 
