@@ -17,13 +17,14 @@ import os
 import re
 import secrets
 import sys
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import click
 
 from lakeshore.client.api import ApiClient
 from lakeshore.client.errors import ApiError, NotLakeshore
+from lakeshore.client.namespaces import Namespaces
 from lakeshore.config.auth import (
     SavedLogin,
     forget_saved_login,
@@ -40,7 +41,7 @@ from .choice import Choice
 from .exits import ExitCode
 from .failures import Failure
 from .groups import Group
-from .output import plain, print_json, say
+from .output import local_time, moment, plain, print_json, say
 from .server import client_of
 
 DEFAULT_SERVER = "http://localhost:8080"
@@ -51,6 +52,7 @@ LOG_IN = "`lakeshore auth login --server <url> --namespace <slug>` saves one"
 _SHOWN = 8
 """How much of a token is shown: what the server lists of it, too."""
 _STAMP = "%Y-%m-%dT%H-%M-%S"
+_SOON = timedelta(days=7)
 _LONGEST_BASE = 64 - len("-2026-01-02T03-04-05")
 
 
@@ -86,6 +88,7 @@ def login(ctx: click.Context, server: str | None, namespace: str | None, token: 
     click.echo(f"  authMode:  {plain(me.get('authMode'))}")
     if me.get("authMode") == "admin":
         say("note: this is the admin token, which may do all; `lakeshore admin tokens create` makes a lesser one")
+    _mind_the_end(me)
     target = parse_target(url)
     if token and not target.tls and not target.is_loopback:
         say(f"note: {url} is not encrypted: who sees the traffic sees the token")
@@ -111,6 +114,7 @@ def status(ctx: click.Context, server: str | None, namespace: str | None, as_jso
     namespace = namespace or ctx.find_object(str) or saved.namespace
     me = _whoami(saved.server, namespace, saved.token)
     _mind_the_environment(saved)
+    _mind_the_end(me)
     if as_json:
         print_json({"configPath": str(saved.path), "server": saved.server, **me})
         return
@@ -193,7 +197,7 @@ def _mint(url: str, namespace: str, admin: str, base: str) -> str:
                 return _minted(server, name)
             except ApiError as error:
                 if error.status == 404 and error.field == "namespace":
-                    server.create_namespace(namespace)
+                    Namespaces(server).create(namespace)
                     say(f"namespace {namespace!r} did not exist; it does now")
                     return _minted(server, name)
                 if error.status == 409:  # twice in one second
@@ -226,6 +230,13 @@ def _shown(me: dict[str, Any], token: str | None) -> str:
     if prefix:
         return f"{plain(prefix)}..."
     return f"{token[:_SHOWN]}..." if token and token.startswith("dlk_") else plain(me.get("tokenName"))
+
+
+def _mind_the_end(me: dict[str, Any]) -> None:
+    now = datetime.now(UTC)
+    end = moment(me.get("expiresAt"))
+    if end is not None and end - now < _SOON:
+        say(f"note: this token expires {local_time(me['expiresAt'], now)}; ask the operator for a new one before")
 
 
 def _mind_the_environment(saved: SavedLogin) -> None:

@@ -30,7 +30,6 @@ from .errors import ApiError, NotLakeshore
 
 INSIST_S = 20.0
 """How long a verb whose answer was lost is sent again: a server that restarts is back by then."""
-_NAMESPACES = "/v1/admin/namespaces"
 Query = Iterable[tuple[str, str | int | None]]
 
 
@@ -200,26 +199,15 @@ class ApiClient:
         """The namespace's tokens, revoked ones too, without their plaintext."""
         return self.rows(self.ours("tokens"), "tokens")
 
-    def mint_token(self, name: str, *, scope: str | None = None) -> dict[str, Any]:
-        """A new token: `{id, name, prefix, scope, plaintext, …}`. ApiError 409 when the name is taken."""
-        body = {"name": name, **({"scope": scope} if scope is not None else {})}
+    def mint_token(self, name: str, *, scope: str | None = None, ttl_s: float | None = None) -> dict[str, Any]:
+        """A new token: `{id, name, prefix, scope, expiresAt, plaintext, …}`. ApiError 409 when the name is taken."""
+        given = {"scope": scope, "ttl_s": ttl_s}
+        body = {"name": name} | {key: value for key, value in given.items() if value is not None}
         return self.map("POST", self.ours("tokens"), body=body)
 
     def revoke_token(self, token_id: str) -> dict[str, Any]:
         """Revoke for good; the row. Again is no error."""
         return self.map("DELETE", self.ours("tokens", token_id))
-
-    def namespaces(self) -> list[dict[str, Any]]:
-        """Every namespace: `{name, orgId, createdAt}`."""
-        return self.rows(_NAMESPACES, "namespaces")
-
-    def create_namespace(self, name: str) -> dict[str, Any]:
-        """A new namespace; its row. ApiError 409 when there is one of that name."""
-        return self.map("POST", _NAMESPACES, body={"name": name})
-
-    def delete_namespace(self, name: str) -> dict[str, Any]:
-        """Delete a namespace for a few seconds: `{name, deleted, forgotten}`; ask again while `deleted` is false."""
-        return self.map("DELETE", f"{_NAMESPACES}/{quote(name, safe='')}")
 
     # -- one request
 

@@ -1,7 +1,8 @@
 """Who is calling, and what that caller may do.
 
 Tiers, in this order:
-  1. A bearer that we know says who calls: the admin token, or a namespace token (revoked: 403).
+  1. A bearer that we know says who calls: the admin token, or a namespace token (revoked or
+     expired: 403).
   2. Open mode (no LAKESHORE_ADMIN_TOKEN) lets everybody else in who comes over loopback to a loopback Host, not from
      another site's page, and on Linux from a process of the server's own user or root. `--open` lifts the rule about
      the user, and the one about loopback when it opened another address.
@@ -40,6 +41,7 @@ ANY: Final = frozenset({"full", "submit", "worker", "daemon"})
 FULL: Final = frozenset({"full"})
 ADMIN_HINT: Final = "send LAKESHORE_ADMIN_TOKEN as the bearer; on the server's machine, what is in admin.token"
 INVALID_HINT: Final = "it may be mistyped, of another server, or of a namespace that was deleted"
+RENEW: Final = "`lakeshore admin tokens create`"
 _OWN_SITE: Final = (b"same-origin", b"none")
 _CACHED: Final = 1024
 TUNNEL: Final = "tunnel"
@@ -142,6 +144,8 @@ class Gate:
             if caller.mode != "open" or authorization is None:
                 head.memo[self] = (version, caller)
         if caller.token is not None:
+            if caller.token.expires_at is not None:  # again: what is kept with the head does not age
+                self._check_age(caller.token)
             self._records.used(caller.token.id)
         return caller
 
@@ -171,7 +175,8 @@ class Gate:
             row = self._records.namespace(ns)
             return Caller(mode=mode, ns=ns, scope="full", org=None if row is None else row.org)
         if token.revoked_at is not None:
-            raise HttpError(403, "token revoked", hint="ask the operator for a new one")
+            raise HttpError(403, "token revoked", hint=f"ask the operator for a new one ({RENEW})")
+        self._check_age(token)
         return self._in_namespace(token, named)
 
     def _is_admin(self, bearer: bytes) -> bool:
@@ -179,6 +184,10 @@ class Gate:
         for admin in self._admin:  # every one, whatever the first said: the time taken tells nothing
             found |= hmac.compare_digest(bearer, admin)
         return found
+
+    def _check_age(self, token: TokenRow) -> None:
+        if self._records.has_expired(token):
+            raise HttpError(403, "token expired", hint=f"ask the operator for a new one ({RENEW})")
 
     def _in_namespace(self, token: TokenRow, named: bytes | None) -> Caller:
         ns = token.ns if named is None else self._named(named)

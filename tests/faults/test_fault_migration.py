@@ -71,7 +71,7 @@ def test_todays_schema_is_kept_as_a_fixture() -> None:
         conn.executescript((FIXTURES / kept / text).read_text("utf-8"))
         new.executescript(schema)
         found = conn.execute("PRAGMA user_version").fetchone()[0]
-        assert found == version - 1 or (found == version and _shape(conn) == _shape(new)), (
+        assert found < version or (found == version and _shape(conn) == _shape(new)), (
             f"the schema in {text} is not that of {kept}: a released one needs its fixture (old_states.py), "
             "a changed one a higher SCHEMA_VERSION and its step in migrations.sql"
         )

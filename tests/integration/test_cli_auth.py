@@ -10,6 +10,7 @@ import re
 import stat
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
@@ -393,6 +394,49 @@ def test_a_scope_is_minted_listed_and_kept_to(operator: Served, run: Run, scope:
     code, _out, err = run("jobs", "list", "--namespace", ns, "--token", token)
     assert code == (0 if scope == "full" else 1)
     assert scope == "full" or f"a token of scope '{scope}' may not do this" in err
+
+
+def test_a_token_with_an_end_is_listed_with_it_and_its_holder_is_told(
+    operator: Served, run: Run, login_file: Path
+) -> None:
+    ns = made(operator)
+    code, out, err = run("admin", "tokens", "create", "guest", "--ttl", "2d", "--namespace", ns)
+    assert (code, "(in 47h)" in err) == (0, True)
+    assert re.search(r"^\S+ +guest +active +full +— +in 47h ", run("admin", "tokens", "ls", "--namespace", ns)[1], re.M)
+    code, _out, err = run(*out.splitlines()[1].split()[1:])
+    assert (code, "this token expires 20" in err) == (0, True)
+    assert "this token expires 20" in run("auth", "status")[2]
+    ended = run("admin", "tokens", "create", "gone", "--ttl", "1s", "--namespace", ns)[1].split()[0]
+    deadline = time.monotonic() + 20
+    while (told := run("jobs", "list", "--namespace", ns, "--token", ended))[0] == 0 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert told[2].splitlines()[0] == "error: token expired"
+    assert re.search(r"^\S+ +gone +expired ", run("admin", "tokens", "ls", "--namespace", ns)[1], re.M)
+    assert run("admin", "tokens", "create", "it", "--ttl", "soon")[0] == 2
+
+
+@pytest.mark.inventory("S-538", "S-539", "C-1471")
+def test_an_org_is_set_shown_and_left(operator: Served, run: Run) -> None:
+    org, one, other, alone = f"org {new_id()}", *(f"ns-{new_id()}" for _ in range(3))
+    assert run("admin", "ns", "create", one, "--org", org)[1] == f"created namespace {one} in org {org}\n"
+    for name in (other, alone):
+        run("admin", "ns", "create", name)
+    assert run("admin", "ns", "set-org", other, org) == (0, f"namespace {other} is in org {org}\n", "")
+    token = minted(operator, one)
+    for name, code in ((other, 0), (alone, 1)):
+        assert run("queues", "ls", "--namespace", name, "--token", token)[0] == code
+    shown = run("admin", "ns", "show", one)[1]
+    assert re.search(rf"^org: +{org}$", shown, re.M)
+    assert re.search(rf"^siblings: +{other}$", shown, re.M)
+    assert json.loads(run("admin", "ns", "show", alone, "--json")[1])["siblings"] == [], "null is no org to share"
+    row = json.loads(run("admin", "ns", "unset-org", other, "--json")[1])
+    assert (row["name"], row["orgId"]) == (other, None)
+    assert run("queues", "ls", "--namespace", other, "--token", token)[0] == 1
+    for words in (("set-org", "none-such", "x"), ("unset-org", "none-such"), ("show", "none-such")):
+        code, out, err = run("admin", "ns", *words)
+        assert (code, out, "unknown namespace 'none-such'" in err) == (1, "", True)
+    code, _out, err = run("admin", "ns", "set-org", one, "")
+    assert (code, "orgId: must be 1 to 200" in err) == (1, True)
 
 
 def test_a_scope_that_does_not_exist_is_bad_usage(operator: Served, run: Run) -> None:

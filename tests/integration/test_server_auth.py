@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
+import json
 import os
 import re
 import subprocess
 import sys
+import time
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -85,6 +89,7 @@ def test_the_admin_token_of_the_environment_and_the_one_in_the_state_directory_r
             "tokenPrefix": None,
             "tokenName": "<admin>",
             "lastUsedAt": None,
+            "expiresAt": None,
             "authMode": "admin",
             "scope": "full",
             "orgId": None,
@@ -128,6 +133,37 @@ def test_a_token_name_is_unique_in_its_namespace(secured_server: Served) -> None
     assert secured_server.post("/v1/namespaces/default/tokens", body, encoding=JSON).status == 409
     ns = namespace(secured_server)
     assert secured_server.post(f"/v1/namespaces/{ns}/tokens", body, encoding=JSON).status == 201
+
+
+@pytest.mark.inventory("S-557", "S-632")
+def test_a_token_with_an_end_is_forbidden_from_then_on_wherever_it_was_let_in_before(secured_server: Served) -> None:
+    body = {"name": f"t-{new_id()}", "ttl_s": 1.5}
+    minted = secured_server.post("/v1/namespaces/default/tokens", body, encoding=JSON).body
+    lasts = datetime.fromisoformat(minted["expiresAt"]) - datetime.fromisoformat(minted["createdAt"])
+    assert lasts == timedelta(seconds=1.5)
+    token, at = minted["plaintext"], "/v1/namespaces/default/whoami"
+    with contextlib.closing(secured_server.connection()) as connection:
+        headers, answers = {"Authorization": f"Bearer {token}"}, []
+        deadline = time.monotonic() + 20
+        while not answers or (answers[-1][0] == 200 and time.monotonic() < deadline):
+            connection.request("GET", at, headers=headers)  # the same head on one connection: known without a look
+            answer = connection.getresponse()
+            answers.append((answer.status, json.loads(answer.read())))
+            time.sleep(0.02)
+    assert (answers[0][0], answers[0][1]["expiresAt"]) == (200, minted["expiresAt"])
+    assert (answers[-1][0], answers[-1][1]["error"]) == (403, "token expired")
+    assert "admin tokens create" in answers[-1][1]["hint"]
+    other = secured_server.get(f"/v1/namespaces/{namespace(secured_server)}/whoami", token=token)
+    assert (other.status, other.body["error"]) == (403, "token expired"), "and nothing is told of where it was good"
+    listed = secured_server.get("/v1/namespaces/default/tokens").body["tokens"]
+    assert next(row for row in listed if row["id"] == minted["id"])["expiresAt"] == minted["expiresAt"]
+
+
+@pytest.mark.parametrize("ttl_s", [0, -1, "1h", True, 3653 * 86_400 + 1, float("nan")])
+def test_an_end_that_cannot_be_is_refused_by_field(secured_server: Served, ttl_s: object) -> None:
+    body = {"name": f"t-{new_id()}", "ttl_s": ttl_s}
+    answer = secured_server.post("/v1/namespaces/default/tokens", body)
+    assert (answer.status, answer.body["field"]) == (422, "ttl_s")
 
 
 @pytest.mark.inventory("S-036", "S-083")

@@ -84,7 +84,9 @@ TALKS = [
     if name.split()[0] in ("jobs", "admin", "daemon", "exec", "run", "nymph", "modes") and name not in ALONE
 ]
 WORDS = {
-    **dict.fromkeys(("<id>", "<id>…", "<token-id>", "<key-id>", "<exec-id>", "<name>", "<daemon>", "<command>…"), "x"),
+    **dict.fromkeys(
+        ("<id>", "<id>…", "<token-id>", "<key-id>", "<exec-id>", "<name>", "<org>", "<daemon>", "<command>…"), "x"
+    ),
     **dict.fromkeys(("<script.py>", "<file>"), __file__),
 }
 MORE = {

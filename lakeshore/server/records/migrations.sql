@@ -63,3 +63,7 @@ CREATE TABLE mode (
   ns TEXT NOT NULL, name TEXT NOT NULL, config TEXT NOT NULL, revision INTEGER NOT NULL, created_at REAL NOT NULL,
   updated_at REAL NOT NULL, PRIMARY KEY (ns, name)
 ) WITHOUT ROWID;
+
+-- to: 4
+-- Tokens that expire.
+ALTER TABLE token ADD COLUMN expires_at REAL;

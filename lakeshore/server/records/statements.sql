@@ -7,7 +7,7 @@ CREATE TABLE namespace (
 CREATE TABLE token (
   id TEXT PRIMARY KEY, ns TEXT NOT NULL, name TEXT NOT NULL, hash TEXT NOT NULL UNIQUE, prefix TEXT NOT NULL,
   scope TEXT NOT NULL, worker TEXT, created_at REAL NOT NULL, last_used_at REAL, revoked_at REAL,
-  UNIQUE (ns, name)
+  expires_at REAL, UNIQUE (ns, name)
 ) WITHOUT ROWID;
 CREATE TABLE worker (
   ns TEXT NOT NULL, id TEXT NOT NULL, machine_id TEXT NOT NULL, label TEXT NOT NULL, lanes TEXT NOT NULL,
@@ -82,11 +82,12 @@ UPDATE namespace SET target_version = :version WHERE name = :name
 DELETE FROM namespace WHERE name = :name
 
 -- name: tokens
-SELECT id, ns, name, hash, prefix, scope, worker, created_at, last_used_at, revoked_at FROM token ORDER BY id
+SELECT id, ns, name, hash, prefix, scope, worker, created_at, last_used_at, revoked_at, expires_at
+FROM token ORDER BY id
 
 -- name: add_token
-INSERT INTO token (id, ns, name, hash, prefix, scope, worker, created_at)
-VALUES (:id, :ns, :name, :hash, :prefix, :scope, :worker, :now)
+INSERT INTO token (id, ns, name, hash, prefix, scope, worker, created_at, expires_at)
+VALUES (:id, :ns, :name, :hash, :prefix, :scope, :worker, :now, :expires)
 ON CONFLICT DO NOTHING
 
 -- name: revoke_token

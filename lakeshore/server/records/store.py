@@ -44,7 +44,7 @@ log = logging.getLogger(__name__)
 Scope = Literal["full", "submit", "worker", "daemon"]
 SCOPES: Final = ("full", "submit", "worker", "daemon")
 DEFAULT_NAMESPACE: Final = "default"
-SCHEMA_VERSION: Final = 3
+SCHEMA_VERSION: Final = 4
 _PREFIX: Final = 8
 
 
@@ -64,7 +64,7 @@ class NamespaceRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenRow:
-    """A token's metadata. `worker` binds a daemon's token to one worker id."""
+    """A token's metadata. `worker` binds a daemon's token to one worker id; without `expires_at` it never expires."""
 
     id: str
     ns: str
@@ -76,6 +76,11 @@ class TokenRow:
     created_at: float
     last_used_at: float | None = None
     revoked_at: float | None = None
+    expires_at: float | None = None
+
+    def has_expired(self, now: float) -> bool:
+        """Whether its time is over."""
+        return self.expires_at is not None and now >= self.expires_at
 
 
 class Records:
@@ -224,13 +229,14 @@ class Records:
         return sorted((self._fresh(token) for token in self._tokens.values() if token.ns == ns), key=lambda t: t.id)
 
     async def mint_token(
-        self, ns: str, name: str, scope: str, *, worker: str | None = None, actor: str
+        self, ns: str, name: str, scope: str, *, worker: str | None = None, ttl_s: float | None = None, actor: str
     ) -> tuple[TokenRow, str]:
-        """A new token and its plaintext, which nothing keeps. Raises Taken."""
+        """A new token and its plaintext, which nothing keeps; without `ttl_s` it never expires. Raises Taken."""
         plaintext = "dlk_" + base64.urlsafe_b64encode(secrets.token_bytes(32)).rstrip(b"=").decode()
         async with self._lock:
             if any(token.ns == ns and token.name == name for token in self._tokens.values()):
                 raise Taken(f"namespace {ns!r} has a token named {name!r} already: name this one otherwise")
+            now = self._now()
             row = TokenRow(
                 id=self._ids.new(),
                 ns=ns,
@@ -239,7 +245,8 @@ class Records:
                 prefix=plaintext[:_PREFIX],
                 scope=scope,
                 worker=worker,
-                created_at=self._now(),
+                created_at=now,
+                expires_at=None if ttl_s is None else now + ttl_s,
             )
             values = {
                 "id": row.id,
@@ -249,7 +256,8 @@ class Records:
                 "prefix": row.prefix,
                 "scope": scope,
                 "worker": worker,
-                "now": row.created_at,
+                "now": now,
+                "expires": row.expires_at,
             }
             await self._change(((SQL.add_token, values), self.note(actor, ns, "token.mint", name)))
             self._tokens[row.hash] = row
@@ -290,10 +298,14 @@ class Records:
             return lambda: True
 
         def holds() -> bool:
-            now = self._tokens.get(token.hash)
-            return now is not None and now.revoked_at is None
+            row = self._tokens.get(token.hash)
+            return row is not None and row.revoked_at is None and not row.has_expired(self._now())
 
         return holds
+
+    def has_expired(self, token: TokenRow) -> bool:
+        """Whether a token's time is over by this server's clock."""
+        return token.has_expired(self._now())
 
     def used(self, token_id: str) -> None:
         """The token was just used."""

@@ -18,6 +18,7 @@ from ..render import answer, iso
 from ..structure import bad_field, read_map
 
 _LONGEST_ORG: Final = 200
+_LONGEST_TTL_S: Final = 3653 * 86_400.0
 _FORGET_S: Final = 5.0
 
 
@@ -31,6 +32,7 @@ async def whoami(app: App, request: Request, caller: Caller) -> Response:
             "tokenPrefix": None if token is None else token.prefix,
             "tokenName": f"<{caller.mode}>" if token is None else token.name,
             "lastUsedAt": None if token is None else iso(app.records.last_used(token)),
+            "expiresAt": None if token is None else iso(token.expires_at),
             "authMode": caller.mode,
             "scope": caller.scope,
             "orgId": caller.org,
@@ -58,11 +60,13 @@ async def listing(app: App, request: Request, caller: Caller) -> Response:
 
 
 async def show(app: App, request: Request, caller: Caller) -> Response:
-    """GET /v1/admin/namespaces/:slug"""
+    """GET /v1/admin/namespaces/:slug: also the names of those that share its org."""
     row = app.records.namespace(request.params["slug"])
     if row is None:
         raise _unknown(request)
-    return answer(request, _namespace(row))
+    others = (one.name for one in app.records.namespaces() if one.name != row.name)
+    siblings = [name for name in others if app.records.siblings(name, row.name)]
+    return answer(request, {**_namespace(row), "siblings": siblings})
 
 
 async def patch(app: App, request: Request, caller: Caller) -> Response:
@@ -124,7 +128,12 @@ def _org(body: dict[str, Any]) -> str | None:
 
 
 def _namespace(row: NamespaceRow) -> dict[str, Any]:
-    return {"name": row.name, "orgId": row.org, "createdAt": iso(row.created_at)}
+    return {
+        "name": row.name,
+        "orgId": row.org,
+        "targetNymphVersion": row.target_version,
+        "createdAt": iso(row.created_at),
+    }
 
 
 def _unknown(request: Request) -> HttpError:
@@ -135,7 +144,9 @@ def _unknown(request: Request) -> HttpError:
 
 
 async def mint(app: App, request: Request, caller: Caller) -> Response:
-    """POST /v1/namespaces/:ns/tokens {name, scope?, workerId?}: the only time that the plaintext leaves."""
+    """POST /v1/namespaces/:ns/tokens {name, scope?, workerId?, ttl_s?}: the only time that the plaintext leaves. It
+    expires `ttl_s` from now, and never without.
+    """
     body, _encoding = await read_map(request)
     name = check_label(body.get("name"), "name")
     scope = body.get("scope", "full")
@@ -144,8 +155,13 @@ async def mint(app: App, request: Request, caller: Caller) -> Response:
     worker = body.get("workerId")
     if worker is not None and (type(worker) is not str or not worker or scope != "daemon"):
         raise bad_field("workerId", "must be the worker of a token of scope daemon")
+    ttl_s = body.get("ttl_s")
+    if ttl_s is not None and (type(ttl_s) not in (int, float) or not 0 < ttl_s <= _LONGEST_TTL_S):
+        raise bad_field("ttl_s", f"must be a number of seconds above 0, at most {_LONGEST_TTL_S:.0f} (ten years)")
     try:
-        row, plaintext = await app.records.mint_token(caller.ns, name, scope, worker=worker, actor=caller.name)
+        row, plaintext = await app.records.mint_token(
+            caller.ns, name, scope, worker=worker, ttl_s=ttl_s, actor=caller.name
+        )
     except Taken as error:
         raise HttpError(409, str(error), field="name") from error
     minted = {**_token(row), "plaintext": plaintext}
@@ -174,6 +190,7 @@ def _token(row: TokenRow) -> dict[str, Any]:
         "scope": row.scope,
         "workerId": row.worker,
         "createdAt": iso(row.created_at),
+        "expiresAt": iso(row.expires_at),
         "lastUsedAt": iso(row.last_used_at),
         "revokedAt": iso(row.revoked_at),
     }
