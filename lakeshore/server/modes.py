@@ -8,14 +8,15 @@ Reference: api/configuration, "Server-stored modes"; S-182…S-186, S-770.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Annotated, Any, Final, TypeAlias, TypedDict
 
 from ..config.modes import BACKENDS, RUNNERS
 from ..config.served import EXTRAS
 from .http import HttpError
+from .primitives import Wrong
 from .references import MARKER
+from .shapes import above, checked, longest, printable
 from .structure import bad_field
 
 Config = dict[str, Any]
@@ -35,13 +36,44 @@ _LONGEST: Final = 200
 _MOST_TAGS: Final = 100
 
 
+def _variable(value: Any) -> Any:
+    """Text; a number or a truth value as a file would write it; a reference to a secret as it is."""
+    if type(value) is dict and MARKER in value:
+        return value
+    if type(value) is bool:
+        return "true" if value else "false"
+    if type(value) in (int, float):
+        return str(value)
+    if type(value) is not str or "\0" in value:
+        raise Wrong("must be a string")
+    return value
+
+
+_Word: TypeAlias = Annotated[str, printable(1, _LONGEST)]
+_Variable: TypeAlias = Annotated[Any, checked(_variable, type=["string", "number", "boolean", "object"])]
+
+
+class ModeFields(TypedDict, total=False):
+    """What a mode may say; null is what it has by default."""
+
+    backend: _Word | None
+    runner: _Word | None
+    image: _Word | None
+    tags: Annotated[list[_Word], longest(_MOST_TAGS)] | None
+    resources: dict[str, Any] | None
+    env: dict[str, _Variable] | None
+    timeout_s: Annotated[float, above(0, 1e9, "a number of seconds")] | None
+    provider: _Word | None
+    server: _Word | None
+
+
 def assembled(before: Config | None, sent: Mapping[str, Any]) -> Config:
-    """What a mode says once `sent` was put into what it said `before`; `before` is left as it is. HttpError 422."""
+    """What a mode says once `sent`, which `ModeFields` has read, was put into what it said `before`. HttpError 422."""
     config = dict(DEFAULTS if before is None else before)
     resources = dict(config["resources"])
     extras = dict(resources.pop(EXTRAS, {}))
     if "resources" in sent:
-        resources = dict(_map(sent["resources"] or {}, "resources"))
+        resources = dict(sent["resources"] or {})
         if EXTRAS in resources:
             extras = dict(_map(resources.pop(EXTRAS) or {}, f"resources.{EXTRAS}"))
             for key in extras:
@@ -52,14 +84,12 @@ def assembled(before: Config | None, sent: Mapping[str, Any]) -> Config:
     for key, value in sent.items():
         if key == "resources" or key in SHOWN:
             continue
-        if key in _CHECKS:
-            config[key] = DEFAULTS[key] if value is None else _CHECKS[key](value, key)
+        if key in DEFAULTS:
+            config[key] = DEFAULTS[key] if value is None else value
         elif value is None:
             extras.pop(key, None)
         else:
             extras[key] = value
-    if extras.get("server") is not None:
-        _word(extras["server"], "server")
     config["resources"] = {**resources, EXTRAS: extras} if extras else resources
     return config
 
@@ -76,57 +106,10 @@ def warnings_of(config: Config, *, has_provider: Callable[[str], bool]) -> list[
     return found
 
 
-def _word(value: Any, field: str) -> str:
-    if type(value) is not str or not 0 < len(value) <= _LONGEST or not value.isprintable():
-        raise bad_field(field, f"must be a string of 1 to {_LONGEST} printable characters")
-    return value
-
-
-def _tags(value: Any, field: str) -> list[str]:
-    if type(value) is not list or len(value) > _MOST_TAGS:
-        raise bad_field(field, f"must be an array of at most {_MOST_TAGS} strings")
-    return [_word(tag, f"{field}[{index}]") for index, tag in enumerate(value)]
-
-
 def _map(value: Any, field: str) -> dict[str, Any]:
     if type(value) is not dict or not all(type(key) is str for key in value):
         raise bad_field(field, "must be a map with keys of text")
     return value
-
-
-def _environment(value: Any, field: str) -> dict[str, Any]:
-    return {name: _variable(said, f"{field}.{name}") for name, said in _map(value, field).items()}
-
-
-def _variable(value: Any, field: str) -> Any:
-    """Text; a number or a truth value as a file would write it; a reference to a secret as it is."""
-    if type(value) is dict and MARKER in value:
-        return value
-    if type(value) is bool:
-        return "true" if value else "false"
-    if type(value) in (int, float):
-        return str(value)
-    if type(value) is not str or "\0" in value:
-        raise bad_field(field, "must be a string")
-    return value
-
-
-def _seconds(value: Any, field: str) -> float:
-    if type(value) not in (int, float) or not math.isfinite(value) or value <= 0:
-        raise bad_field(field, "must be a number of seconds above 0")
-    seconds: float = value
-    return seconds
-
-
-_CHECKS: Final[Mapping[str, Callable[[Any, str], Any]]] = {
-    "backend": _word,
-    "runner": _word,
-    "image": _word,
-    "tags": _tags,
-    "env": _environment,
-    "timeout_s": _seconds,
-    "provider": _word,
-}
 
 
 def changed_meanwhile(name: str, revision: int) -> HttpError:

@@ -11,7 +11,7 @@ import json
 import math
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, overload
 
 import msgpack
 
@@ -105,6 +105,10 @@ def _key(key: Any) -> str:
     return base64.b64encode(key).decode("ascii") if isinstance(key, bytes) else str(key)
 
 
+@overload
+def iso(seconds: float) -> str: ...
+@overload
+def iso(seconds: float | None) -> str | None: ...
 def iso(seconds: float | None) -> str | None:
     """Unix seconds as ISO 8601 in UTC, with milliseconds."""
     if seconds is None:

@@ -10,11 +10,8 @@ What it refuses is done again by the converter, which knows where: only bodies t
 
 from __future__ import annotations
 
-import base64
-import binascii
 import dataclasses
 import json
-import math
 import typing
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
@@ -26,11 +23,23 @@ from cattrs.gen import make_dict_structure_fn
 
 from ..wire.messages import JSON, MSGPACK
 from .http import HttpError, Request
+from .primitives import (
+    Wrong,
+    a_bool,
+    a_float,
+    a_map,
+    a_str,
+    a_str_map,
+    an_int,
+    name_of,
+    some_base64,
+    some_bytes,
+    text_or_number,
+)
 from .render import content_encoding
 
 T = TypeVar("T")
 
-_LARGEST_INT: Final = 2**63 - 1
 _HINT: Final = "send a map as application/x-msgpack, or an object as application/json"
 
 
@@ -59,7 +68,7 @@ def decode_map(raw: bytes, encoding: str) -> dict[str, Any]:
         name = "msgpack" if encoding is MSGPACK else "JSON"
         raise HttpError(400, f"malformed {name} body", hint=_reason(error)) from error
     if type(value) is not dict:
-        raise HttpError(400, f"the body must be a map (got {_name(value)})", hint=_HINT)
+        raise HttpError(400, f"the body must be a map (got {name_of(value)})", hint=_HINT)
     return value
 
 
@@ -81,92 +90,7 @@ def bad_field(field: str, why: str, *, hint: str | None = None, status: int = 42
     return HttpError(status, f"{field}: {why}", field=field, hint=hint)
 
 
-# --- primitives
-
-
-class _Wrong(ValueError):
-    """The message is for the caller."""
-
-
-def _str(value: Any, _: Any = None) -> str:
-    if type(value) is not str:
-        raise _Wrong(f"must be a string (got {_name(value)})")
-    if not value.isascii():
-        try:
-            value.encode()
-        except UnicodeEncodeError:
-            raise _Wrong("must be Unicode text (got a lone surrogate)") from None
-    return value
-
-
-def _int(value: Any, _: Any = None) -> int:
-    if type(value) is not int:
-        raise _Wrong(f"must be an integer (got {_name(value)})")
-    if not -_LARGEST_INT <= value <= _LARGEST_INT:
-        raise _Wrong("must fit into 64 bits")
-    return value
-
-
-def _float(value: Any, _: Any = None) -> float:
-    if type(value) is not float and type(value) is not int:
-        raise _Wrong(f"must be a number (got {_name(value)})")
-    if not math.isfinite(value) or abs(value) > 1e18:
-        raise _Wrong("must be a finite number")
-    return float(value)
-
-
-def _bool(value: Any, _: Any = None) -> bool:
-    if type(value) is not bool:
-        raise _Wrong(f"must be true or false (got {_name(value)})")
-    return value
-
-
-def _bytes(value: Any, _: Any = None) -> bytes:
-    if type(value) is not bytes:
-        raise _Wrong(f"must be bytes (got {_name(value)})")
-    return value
-
-
-def _base64(value: Any, _: Any = None) -> bytes:
-    if type(value) is not str:
-        raise _Wrong(f"must be a base64 string (got {_name(value)})")
-    try:
-        return base64.b64decode(value, validate=True)
-    except (binascii.Error, ValueError):
-        raise _Wrong("is not base64") from None
-
-
-def _map(value: Any, _: Any = None) -> dict[str, Any]:
-    if type(value) is not dict:
-        raise _Wrong(f"must be a map (got {_name(value)})")
-    for key in value:
-        if type(key) is not str:
-            raise _Wrong(f"must have string keys (got {_name(key)})")
-    return value
-
-
-def _str_map(value: Any, _: Any = None) -> dict[str, str]:
-    return {_str(key): _str(inner) for key, inner in _map(value).items()}
-
-
-def _text_or_number(value: Any, _: Any = None) -> str | float | None:
-    return value if value is None else _str(value) if type(value) is str else _float(value)
-
-
-_NAMES: Final[dict[type, str]] = {
-    type(None): "null",
-    bool: "a boolean",
-    int: "an integer",
-    float: "a number",
-    str: "a string",
-    bytes: "bytes",
-    list: "an array",
-    dict: "a map",
-}
-
-
-def _name(value: Any) -> str:
-    return _NAMES.get(type(value), type(value).__name__)
+# --- inside
 
 
 def _reason(error: Exception) -> str:
@@ -181,18 +105,18 @@ def _reason(error: Exception) -> str:
 
 def _converter(read_bytes: Callable[[Any, Any], bytes]) -> Converter:
     converter = Converter(detailed_validation=True)
-    for kind, hook in ((str, _str), (int, _int), (float, _float), (bool, _bool), (bytes, read_bytes)):
+    for kind, hook in ((str, a_str), (int, an_int), (float, a_float), (bool, a_bool), (bytes, read_bytes)):
         converter.register_structure_hook(kind, hook)
-    converter.register_structure_hook_func(lambda kind: kind == dict[str, Any], _map)
-    converter.register_structure_hook_func(lambda kind: kind == dict[str, str], _str_map)
-    converter.register_structure_hook_func(lambda kind: kind == (str | float | None), _text_or_number)
+    converter.register_structure_hook_func(lambda kind: kind == dict[str, Any], a_map)
+    converter.register_structure_hook_func(lambda kind: kind == dict[str, str], a_str_map)
+    converter.register_structure_hook_func(lambda kind: kind == (str | float | None), text_or_number)
 
     def of_class(shape: type[Any]) -> Callable[[Any, Any], Any]:
         inner = make_dict_structure_fn(shape, converter)
 
         def hook(value: Any, kind: Any) -> Any:
             if type(value) is not dict:
-                raise _Wrong(f"must be a map (got {_name(value)})")
+                raise Wrong(f"must be a map (got {name_of(value)})")
             if None in value.values():
                 value = {key: item for key, item in value.items() if item is not None}
             return inner(value, kind)
@@ -206,7 +130,7 @@ def _converter(read_bytes: Callable[[Any, Any], bytes]) -> Converter:
 
             def many(value: Any, _: Any) -> tuple[Any, ...]:
                 if type(value) is not list:
-                    raise _Wrong(f"must be an array (got {_name(value)})")
+                    raise Wrong(f"must be an array (got {name_of(value)})")
                 return tuple(inner(value, list[arguments[0]])) if value else ()  # type: ignore[valid-type]  # as above
 
             return many
@@ -214,7 +138,7 @@ def _converter(read_bytes: Callable[[Any, Any], bytes]) -> Converter:
 
         def few(value: Any, _: Any) -> tuple[Any, ...]:
             if type(value) is not list or len(value) != len(parts):
-                raise _Wrong(f"must be an array of {len(parts)}")
+                raise Wrong(f"must be an array of {len(parts)}")
             return tuple(part(item, kind) for part, item, kind in zip(parts, value, arguments, strict=True))
 
         return few
@@ -224,12 +148,19 @@ def _converter(read_bytes: Callable[[Any, Any], bytes]) -> Converter:
     return converter
 
 
-_converters: Final = {MSGPACK: _converter(_bytes), JSON: _converter(_base64)}
+_converters: Final = {MSGPACK: _converter(some_bytes), JSON: _converter(some_base64)}
 
 
 # --- readers
 
-_LOCALS: Final = {"_str": _str, "_int": _int, "_float": _float, "_bool": _bool, "_bytes": _bytes, "_map": _map}
+_LOCALS: Final = {
+    "_str": a_str,
+    "_int": an_int,
+    "_float": a_float,
+    "_bool": a_bool,
+    "_bytes": some_bytes,
+    "_map": a_map,
+}
 _CHECKS: Final[dict[Any, str]] = {
     str: "if type({0}) is not str or not {0}.isascii(): {0} = _str({0})",
     int: "{0} = _int({0})",
@@ -287,12 +218,12 @@ def _read_of(kind: Any, encoding: str) -> Callable[[Any], Any]:
     if kind in _PRIMITIVES:
         return _PRIMITIVES[kind]
     if kind is bytes:
-        return _bytes if encoding is MSGPACK else _base64
+        return some_bytes if encoding is MSGPACK else some_base64
     if dataclasses.is_dataclass(kind):
         return _reader(typing.cast("type[Any]", kind), encoding)
     arguments = typing.get_args(kind)
     if typing.get_origin(kind) is not tuple:
-        return _text_or_number
+        return text_or_number
     if arguments[1:] == (Ellipsis,):
         one = _read_of(arguments[0], encoding)
         return lambda items: tuple([one(item) for item in _list(items)])
@@ -301,18 +232,18 @@ def _read_of(kind: Any, encoding: str) -> Callable[[Any], Any]:
 
 
 _PRIMITIVES: Final[dict[Any, Callable[[Any], Any]]] = {
-    str: _str,
-    int: _int,
-    float: _float,
-    bool: _bool,
-    dict[str, Any]: _map,
-    dict[str, str]: _str_map,
+    str: a_str,
+    int: an_int,
+    float: a_float,
+    bool: a_bool,
+    dict[str, Any]: a_map,
+    dict[str, str]: a_str_map,
 }
 
 
 def _list(value: Any) -> list[Any]:
     if type(value) is not list:
-        raise _Wrong(f"must be an array (got {_name(value)})")
+        raise Wrong(f"must be an array (got {name_of(value)})")
     return value
 
 
@@ -333,4 +264,4 @@ def _explain(error: BaseException, path: str) -> tuple[str, str]:
                 path = f"{path}[{note.index}]"
     if isinstance(error, KeyError):
         return path, "is required"
-    return path, str(error) if isinstance(error, _Wrong) else "is not valid"
+    return path, str(error) if isinstance(error, Wrong) else "is not valid"

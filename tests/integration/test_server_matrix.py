@@ -19,7 +19,7 @@ from served import ADMIN, JSON, Served, new_id, one
 from lakeshore.server.routes.table import TABLE, Row
 
 STATED = {
-    "anyone": "GET /healthz; GET /readyz",
+    "anyone": "GET /healthz; GET /readyz; GET /v1/openapi.json",
     "its signature": "PUT /v1/blobs/{key...}; GET /v1/blobs/{key...}",
     "the operator": """
         GET /metrics

@@ -7,43 +7,85 @@ Reference: api/configuration, "Server-stored modes"; S-181…S-188.
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import Annotated, Any, NotRequired, TypedDict
 
 from ..app import App
 from ..auth import Caller
 from ..http import HttpError, Request, Response
-from ..modes import assembled, changed_meanwhile, warnings_of
+from ..modes import ModeFields, assembled, changed_meanwhile, warnings_of
 from ..records import ModeRow
 from ..records.commits import Statement
 from ..records.events import EventRow, storing
 from ..references import storable
 from ..render import answer, iso
-from ..structure import bad_field, read_map
-from .queries import number
-from .secrets import slug
+from ..shapes import SLUG, Time, longest, open_shape, whole
+from ..structure import bad_field
+from .secrets import Deleted
+from .stated import route
 
-_LONGEST_NAME = 200
+
+@open_shape
+class ModeAdd(ModeFields):
+    """Other keys, too, are kept: below `resources.__extras`."""
+
+    name: Annotated[str, SLUG, longest(200)]
 
 
+@open_shape
+class ModeChange(ModeFields, total=False):
+    """What is sent is replaced whole, null takes it away."""
+
+
+class ModeRevision(TypedDict, total=False):
+    """Only while the mode has this one."""
+
+    revision: Annotated[int, whole(0, 2**53)]
+
+
+class ModeShown(TypedDict):
+    """References stay references."""
+
+    name: str
+    namespace: str
+    backend: str
+    runner: str
+    image: str | None
+    tags: list[str]
+    resources: dict[str, Any]
+    env: dict[str, Any]
+    timeout_s: float | None
+    provider: str | None
+    revision: int
+    createdAt: Time
+    updatedAt: Time
+    warnings: NotRequired[list[str]]
+
+
+class ModeList(TypedDict):
+    """By name."""
+
+    modes: list[ModeShown]
+
+
+@route(ModeList)
 async def listing(app: App, request: Request, caller: Caller) -> Response:
     """GET /v1/namespaces/:ns/modes: by name."""
     return answer(request, {"modes": [_shown(row) for row in app.records.modes.of(caller.ns)]})
 
 
+@route(ModeShown, refuses=(404,))
 async def show(app: App, request: Request, caller: Caller) -> Response:
     """GET /v1/namespaces/:ns/modes/:name"""
     return answer(request, _shown(_row(app, request, caller)))
 
 
-async def add(app: App, request: Request, caller: Caller) -> Response:
+@route({201: ModeShown}, body=ModeAdd, apart={"name": 400}, refuses=(409,))
+async def add(app: App, request: Request, caller: Caller, *, body: ModeAdd) -> Response:
     """POST /v1/namespaces/:ns/modes {name, backend?, runner?, image?, tags?, resources?, env?, timeout_s?, provider?}
 
     201; 409 for a name that is taken. Other keys, too, are kept below `resources.__extras`.
     """
-    body, _encoding = await read_map(request)
-    name = slug(body.get("name"))
-    if len(name) > _LONGEST_NAME:
-        raise bad_field("name", f"must have at most {_LONGEST_NAME} characters", status=400)
+    name = body["name"]
     config = _checked(app, caller, assembled(None, body))
     now = time.time()
     row = ModeRow(ns=caller.ns, name=name, config=config, revision=1, created_at=now, updated_at=now)
@@ -56,16 +98,16 @@ async def add(app: App, request: Request, caller: Caller) -> Response:
     return answer(request, _shown(row) | _warnings(app, row), status=201)
 
 
-async def patch(app: App, request: Request, caller: Caller) -> Response:
+@route(ModeShown, body=ModeChange, query=ModeRevision, refuses=(400, 404, 409))
+async def patch(app: App, request: Request, caller: Caller, *, body: dict[str, Any], query: ModeRevision) -> Response:
     """PATCH /v1/namespaces/:ns/modes/:name[?revision=] {…}: a key that is sent is replaced whole, null takes it away.
 
     With `revision` only while the mode has that one: 409 otherwise.
     """
-    body, _encoding = await read_map(request)
     name = request.params["name"]
     if body.get("name") not in (None, name):
         raise bad_field("name", "cannot be changed", hint="add a mode of the other name", status=400)
-    wanted = number(request.query, "revision", 0, 0, 2**53)
+    wanted = query.get("revision")
     modes = app.records.modes
     async with modes.turn:
         before = _row(app, request, caller)
@@ -83,6 +125,7 @@ async def patch(app: App, request: Request, caller: Caller) -> Response:
     return answer(request, _shown(row) | _warnings(app, row))
 
 
+@route(Deleted, refuses=(404,))
 async def remove(app: App, request: Request, caller: Caller) -> Response:
     """DELETE /v1/namespaces/:ns/modes/:name"""
     async with app.records.modes.turn:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Annotated, Any, Final, NotRequired, TypedDict
 
 from ..app import App
 from ..auth import Caller
@@ -18,44 +18,92 @@ from ..records import ProviderRow
 from ..references import names_in, replaced, storable
 from ..render import answer, iso
 from ..sealing import SealError
-from ..structure import bad_field, read_map
-from .secrets import about, slug
+from ..shapes import SLUG, Time, one_of, refused
+from .secrets import about
+from .stated import route
 
 USUAL_DISPATCH: Final = {"SSH": "direct", "SLURM": "direct", "Kube": "direct", "EC2": "daemon", "GCE": "daemon"}
 """Launcher -> what dispatches there, unless the provider says otherwise."""
 _DISPATCHES: Final = ("direct", "daemon")
 
 
-async def listing(app: App, request: Request, caller: Caller) -> Response:
+class ProviderAdd(TypedDict):
+    """`kwargs` are the launcher's, with `{"$secret": name}` where a value is secret."""
+
+    name: Annotated[str, SLUG]
+    launcher: Annotated[str, one_of(*USUAL_DISPATCH)]
+    kwargs: NotRequired[dict[str, Any]]
+    dispatch: NotRequired[Annotated[str, one_of(*_DISPATCHES)] | None]
+
+
+class ProviderChange(TypedDict, total=False):
+    """`kwargs` replaces them all; null as `dispatch` is the launcher's usual one."""
+
+    kwargs: dict[str, Any]
+    dispatch: Annotated[str, one_of(*_DISPATCHES)] | None
+    hidden: bool
+    launcher: Annotated[
+        Any, refused("cannot be changed", hint="remove the provider, and add it again with the other launcher")
+    ]
+
+
+class ProviderQuery(TypedDict, total=False):
+    """Which ones are listed besides."""
+
+    hidden: bool
+    deleted: bool
+    all: bool
+
+
+class ProviderShown(TypedDict):
+    """References stay references; the name of a removed one says when that was."""
+
+    name: str
+    namespace: str
+    launcher: str
+    kwargs: dict[str, Any]
+    dispatch: str
+    hidden: bool
+    createdAt: Time
+    updatedAt: Time
+    deletedAt: Time | None
+
+
+class ProviderList(TypedDict):
+    """Those of every namespace of the org, by name."""
+
+    providers: list[ProviderShown]
+
+
+@route(ProviderList, query=ProviderQuery)
+async def listing(app: App, request: Request, caller: Caller, *, query: ProviderQuery) -> Response:
     """GET /v1/namespaces/:ns/providers[?hidden=&deleted=&all=]: of every namespace of the org."""
-    query = request.query
-    hidden, deleted = (_wants(query, name) or _wants(query, "all") for name in ("hidden", "deleted"))
+    hidden, deleted = (query.get(name) or query.get("all") for name in ("hidden", "deleted"))
     rows = [
         row for row in _of_org(app, caller.ns) if (hidden or not row.hidden) and (deleted or row.deleted_at is None)
     ]
     return answer(request, {"providers": [_shown(row) for row in sorted(rows, key=lambda row: (row.name, row.ns))]})
 
 
+@route(ProviderShown, refuses=(404,))
 async def show(app: App, request: Request, caller: Caller) -> Response:
     """GET /v1/namespaces/:ns/providers/:name: all of it, references as they are."""
     return answer(request, _shown(_row(app, request, caller)))
 
 
-async def add(app: App, request: Request, caller: Caller) -> Response:
+@route({201: ProviderShown}, body=ProviderAdd, wrong=400, refuses=(409, 422))
+async def add(app: App, request: Request, caller: Caller, *, body: ProviderAdd) -> Response:
     """POST /v1/namespaces/:ns/providers {name, launcher, kwargs?, dispatch?}: 201; 409 for a name that is taken in the
     org.
     """
-    body, _encoding = await read_map(request)
-    name, launcher = slug(body.get("name")), body.get("launcher")
-    if type(launcher) is not str or launcher not in USUAL_DISPATCH:
-        raise HttpError(400, f"launcher: must be one of {', '.join(USUAL_DISPATCH)}", field="launcher")
+    name = body["name"]
     now = time.time()
     row = ProviderRow(
         ns=caller.ns,
         name=name,
-        launcher=launcher,
+        launcher=body["launcher"],
         kwargs=_kwargs(app, caller.ns, body.get("kwargs", {})),
-        dispatch=_dispatch(body.get("dispatch")),
+        dispatch=body.get("dispatch"),
         hidden=False,
         created_at=now,
         updated_at=now,
@@ -66,20 +114,15 @@ async def add(app: App, request: Request, caller: Caller) -> Response:
     return answer(request, _shown(row), status=201)
 
 
-async def patch(app: App, request: Request, caller: Caller) -> Response:
+@route(ProviderShown, body=ProviderChange, wrong=400, refuses=(404, 422))
+async def patch(app: App, request: Request, caller: Caller, *, body: ProviderChange) -> Response:
     """PATCH /v1/namespaces/:ns/providers/:name {kwargs?, dispatch?, hidden?}: `kwargs` replaces them all."""
-    body, _encoding = await read_map(request)
-    if "launcher" in body:
-        hint = "remove the provider, and add it again with the other launcher"
-        raise bad_field("launcher", "cannot be changed", hint=hint, status=400)
     changed: dict[str, Any] = {"updated_at": time.time()}
     if "kwargs" in body:
         changed["kwargs"] = _kwargs(app, caller.ns, body["kwargs"])
     if "dispatch" in body:
-        changed["dispatch"] = _dispatch(body["dispatch"])
+        changed["dispatch"] = body["dispatch"]
     if "hidden" in body:
-        if type(body["hidden"]) is not bool:
-            raise bad_field("hidden", "must be true or false")
         changed["hidden"] = body["hidden"]
     async with app.records.providers.turn:
         row = _row(app, request, caller)
@@ -88,6 +131,7 @@ async def patch(app: App, request: Request, caller: Caller) -> Response:
     return answer(request, _shown(made))
 
 
+@route(ProviderShown, refuses=(404,))
 async def remove(app: App, request: Request, caller: Caller) -> Response:
     """DELETE /v1/namespaces/:ns/providers/:name: it stays under another name, and can be restored."""
     async with app.records.providers.turn:
@@ -100,6 +144,7 @@ async def remove(app: App, request: Request, caller: Caller) -> Response:
     return answer(request, _shown(row))
 
 
+@route(ProviderShown, refuses=(404, 409))
 async def restore(app: App, request: Request, caller: Caller) -> Response:
     """POST /v1/namespaces/:ns/providers/:name/restore: by its plain name, or by the one that it has now."""
     name = request.params["name"]
@@ -117,6 +162,7 @@ async def restore(app: App, request: Request, caller: Caller) -> Response:
     return answer(request, _shown(row))
 
 
+@route(ProviderShown, refuses=(403, 404, 409, 422))
 async def resolve(app: App, request: Request, caller: Caller) -> Response:
     """POST /v1/namespaces/:ns/providers/:name/resolve: an SSH provider with its key, for who connects to it."""
     row = _row(app, request, caller)
@@ -156,19 +202,10 @@ def _key(app: App, row: ProviderRow, name: str) -> str:
         raise HttpError(409, f"secret {name!r} cannot be used: {why}") from error
 
 
-def _kwargs(app: App, ns: str, value: Any) -> dict[str, Any]:
+def _kwargs(app: App, ns: str, value: dict[str, Any]) -> dict[str, Any]:
     """What may be written down. HttpError 400; 422 for a secret that is not there."""
-    if type(value) is not dict:
-        raise HttpError(400, "kwargs: must be a map", field="kwargs")
     storable(value, "kwargs", knows=lambda name: app.records.secrets.get(ns, name) is not None)
     return value
-
-
-def _dispatch(value: Any) -> str | None:
-    if value is not None and value not in _DISPATCHES:
-        raise HttpError(400, f"dispatch: must be one of {', '.join(_DISPATCHES)}", field="dispatch")
-    found: str | None = value
-    return found
 
 
 def _dispatch_of(row: ProviderRow) -> str:
@@ -189,10 +226,6 @@ def _need_free(app: App, ns: str, name: str) -> None:
         raise HttpError(409, f"there is a provider {name!r} already{where}", field="name")
 
 
-def _wants(query: dict[str, str], name: str) -> bool:
-    return query.get(name, "").lower() in ("true", "1")
-
-
 def _row(app: App, request: Request, caller: Caller) -> ProviderRow:
     name = request.params["name"]
     row = app.records.providers.get(caller.ns, name)
@@ -205,7 +238,7 @@ def _unknown(name: str) -> HttpError:
     return HttpError(404, f"no provider {name!r:.80}", field="name", hint="`lakeshore providers list` shows them")
 
 
-def _shown(row: ProviderRow) -> dict[str, Any]:
+def _shown(row: ProviderRow) -> ProviderShown:
     return {
         "name": row.name,
         "namespace": row.ns,

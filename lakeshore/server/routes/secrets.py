@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 import binascii
 import time
-from typing import Any, Final
+from typing import Annotated, Any, Final, NotRequired, TypedDict
 
 from ...wire.errors import NameError_
 from ...wire.names import check_slug
@@ -18,18 +18,61 @@ from ..http import HttpError, Request, Response
 from ..records import SecretRow
 from ..render import answer, iso
 from ..sealing import Sealed, SealError
-from ..structure import read_map
+from ..shapes import SLUG, Time, one_of, printable
+from .stated import route
 
 KINDS: Final = ("ssh_key", "aws_keypair", "gcp_sa_json", "opaque")
 LARGEST: Final = 64 * 1024
 _DESCRIPTION: Final = 500
 
 
+class SecretAdd(TypedDict):
+    """A value is sent as `plaintext`, or in base64 as `plaintext_b64`."""
+
+    name: Annotated[str, SLUG]
+    kind: Annotated[str, one_of(*KINDS)]
+    plaintext: NotRequired[str]
+    plaintext_b64: NotRequired[str]
+    description: NotRequired[Annotated[str, printable(0, _DESCRIPTION)]]
+
+
+class SecretValue(TypedDict):
+    """One of the two."""
+
+    plaintext: NotRequired[str]
+    plaintext_b64: NotRequired[str]
+
+
+class SecretShown(TypedDict):
+    """What is known of a secret, besides its value."""
+
+    name: str
+    kind: str
+    description: str
+    createdAt: Time
+    updatedAt: Time
+
+
+class SecretList(TypedDict):
+    """By name."""
+
+    secrets: list[SecretShown]
+
+
+class Deleted(TypedDict):
+    """What is gone."""
+
+    name: str
+    deleted: bool
+
+
+@route(SecretList)
 async def listing(app: App, request: Request, caller: Caller) -> Response:
     """GET /v1/namespaces/:ns/secrets: by name, never a value."""
     return answer(request, {"secrets": [_shown(row) for row in app.records.secrets.of(caller.ns)]})
 
 
+@route(SecretShown, refuses=(404,))
 async def show(app: App, request: Request, caller: Caller) -> Response:
     """GET /v1/namespaces/:ns/secrets/:name: never the value."""
     row = app.records.secrets.get(caller.ns, request.params["name"])
@@ -38,17 +81,12 @@ async def show(app: App, request: Request, caller: Caller) -> Response:
     return answer(request, _shown(row))
 
 
-async def add(app: App, request: Request, caller: Caller) -> Response:
+@route({201: SecretShown}, body=SecretAdd, wrong=400, refuses=(409, 413, 501))
+async def add(app: App, request: Request, caller: Caller, *, body: SecretAdd) -> Response:
     """POST /v1/namespaces/:ns/secrets {name, kind, plaintext | plaintext_b64, description?}: 201; 409 for a name that
     is taken.
     """
-    body, _encoding = await read_map(request)
-    name = slug(body.get("name"))
-    kind, description = body.get("kind"), body.get("description") or ""
-    if kind not in KINDS:
-        raise HttpError(400, f"kind: must be one of {', '.join(KINDS)}", field="kind")
-    if type(description) is not str or len(description) > _DESCRIPTION or not description.isprintable():
-        raise HttpError(400, f"description: must be one line of at most {_DESCRIPTION} characters", field="description")
+    name, kind, description = body["name"], body["kind"], body.get("description", "")
     sealed = _sealed(app, caller.ns, name, _plaintext(body))
     now = time.time()
     row = SecretRow(
@@ -64,9 +102,9 @@ async def add(app: App, request: Request, caller: Caller) -> Response:
     return answer(request, _shown(row), status=201)
 
 
-async def rotate(app: App, request: Request, caller: Caller) -> Response:
+@route(SecretShown, body=SecretValue, wrong=400, refuses=(404, 413, 501))
+async def rotate(app: App, request: Request, caller: Caller, *, body: SecretValue) -> Response:
     """PUT /v1/namespaces/:ns/secrets/:name {plaintext | plaintext_b64}: another value under the same name."""
-    body, _encoding = await read_map(request)
     name = request.params["name"]
     if app.records.secrets.get(caller.ns, name) is None:
         raise unknown(name)
@@ -78,6 +116,7 @@ async def rotate(app: App, request: Request, caller: Caller) -> Response:
     return answer(request, _shown(row))
 
 
+@route(Deleted, refuses=(404,))
 async def remove(app: App, request: Request, caller: Caller) -> Response:
     """DELETE /v1/namespaces/:ns/secrets/:name: what refers to it says so when it is used."""
     name = request.params["name"]
@@ -105,14 +144,12 @@ def unknown(name: str) -> HttpError:
     return HttpError(404, f"no secret {name!r:.80}", field="name", hint="`lakeshore secrets list` shows them")
 
 
-def _plaintext(body: dict[str, Any]) -> bytes:
+def _plaintext(body: SecretAdd | SecretValue) -> bytes:
     text, packed = body.get("plaintext"), body.get("plaintext_b64")
     if (text is None) == (packed is None):
         raise HttpError(400, "plaintext: send the value as plaintext, or as plaintext_b64", field="plaintext")
     field = "plaintext" if packed is None else "plaintext_b64"
-    given = text if packed is None else packed
-    if type(given) is not str:
-        raise HttpError(400, f"{field}: must be a string", field=field)
+    given = text or "" if packed is None else packed
     try:
         data = given.encode() if packed is None else base64.b64decode(given, validate=True)
     except (UnicodeError, binascii.Error, ValueError):
@@ -131,7 +168,7 @@ def _sealed(app: App, ns: str, name: str, plaintext: bytes) -> Sealed:
         raise HttpError(501, str(error)) from error
 
 
-def _shown(row: SecretRow) -> dict[str, Any]:
+def _shown(row: SecretRow) -> SecretShown:
     return {
         "name": row.name,
         "kind": row.kind,

@@ -9,23 +9,32 @@
 `scopes` are the token scopes that may call; admin and open mode have every scope. What an org's sibling may do: read
 and submit; everything else on a sibling needs scope `full`. Where `daemon` may call, a daemon's signature may stand in
 place of a bearer (`identity.py`).
+
+What a handler takes, answers and refuses stands before it (`stated.py`). The HTTP reference and the OpenAPI document
+are made of both: what is in no row does not exist.
 """
 
 from __future__ import annotations
 
+import functools
 import sqlite3
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
+import trio
+
 from ...plane.contract import PlaneError
 from ...wire.errors import NameError_
+from ...wire.messages import JSON
 from ..app import App
 from ..auth import ADMIN_HINT, ANY, FULL, PRODUCE, WORK, Caller
 from ..cors import Cors
 from ..http import HttpError, Request, Response, Router, StreamResponse
 from ..identity import says_identity
+from ..openapi import document
 from ..refusals import refusal_of
+from ..render import as_json
 from . import (
     blobs,
     chunks,
@@ -49,6 +58,7 @@ from . import (
     secrets,
     workers,
 )
+from .stated import Media, route
 
 Answer = Response | StreamResponse
 Tier = Literal["open", "signed", "admin", "named", "plain"]
@@ -67,6 +77,11 @@ class Row:
     creates: bool = False
     """In open mode it makes its namespace, as every `plain` one does."""
 
+    @property
+    def is_admin(self) -> bool:
+        """Whether the admin token is what it asks for."""
+        return self.tier == "admin" or self.handler in _ADMIN_ONLY
+
 
 def _row(
     method: str,
@@ -82,6 +97,18 @@ def _row(
     )
 
 
+@functools.cache
+def _document(version: str) -> bytes:
+    return as_json(document(TABLE, version))
+
+
+@route(Media(type=JSON, says="an OpenAPI 3.1 document"))
+async def openapi(app: App, request: Request) -> Response:
+    """GET /v1/openapi.json: this API as an OpenAPI document."""
+    body = await trio.to_thread.run_sync(_document, app.version)  # the first one takes a while
+    return Response(headers=(("content-type", JSON), ("cache-control", "no-cache")), body=body)
+
+
 _NS: Final = "/v1/namespaces/{ns}"
 _WORKER: Final = f"{_NS}/workers/{{id}}"
 _PROVIDER: Final = f"{_NS}/providers/{{name}}"
@@ -95,6 +122,7 @@ TABLE: Final = (
     _row("GET", "/healthz", "open", health.healthz),
     _row("GET", "/readyz", "open", health.readyz),
     _row("GET", "/metrics", "admin", health.metrics),
+    _row("GET", "/v1/openapi.json", "open", openapi),
     # producers
     _row("POST", "/v1/producer/submit", "plain", producer.submit, PRODUCE),
     _row("POST", "/v1/producer/submit/delayed", "plain", producer.submit, PRODUCE),
