@@ -124,7 +124,7 @@ class Program(Group):
         return [*COMMANDS, *NOT_BUILT]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        entry = COMMANDS.get(cmd_name)
+        entry = COMMANDS.get(self.aliases.get(cmd_name, cmd_name))
         if entry is not None:
             command: click.Command = getattr(import_module(entry.module), entry.attribute)
             return command

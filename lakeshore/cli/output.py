@@ -12,8 +12,13 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, TextIO
+
+from lakeshore.client.times import age as age
+from lakeshore.client.times import ahead as ahead
+from lakeshore.client.times import duration as duration
+from lakeshore.client.times import moment as moment
 
 from .cells import ELLIPSIS, cells, shortened
 from .streams import PLAINLY_TOO
@@ -169,43 +174,6 @@ def _narrowed(sizes: Sequence[int], least: Sequence[int], room: int) -> list[int
             break
         fitting[max(able, key=fitting.__getitem__)] -= 1
     return fitting
-
-
-def moment(text: object) -> datetime | None:
-    """An ISO time of the API, aware; None for null and for what is no time."""
-    if not isinstance(text, str):
-        return None
-    try:
-        found = datetime.fromisoformat(text)
-    except ValueError:
-        return None
-    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
-
-
-def age(text: object, now: datetime) -> str:
-    """How long ago: `4s`, `12m`, `3h`, `5d`; `—` for never."""
-    found = moment(text)
-    return "—" if found is None else duration((now - found).total_seconds())
-
-
-def ahead(text: object, now: datetime) -> str:
-    """How long until then: `in 4s`, `in 12m`; `now` when it has passed, `—` for never."""
-    found = moment(text)
-    if found is None:
-        return "—"
-    left = (found - now).total_seconds()
-    return f"in {duration(left)}" if left > 0 else "now"
-
-
-def duration(seconds: float) -> str:
-    """A length of time in one unit, rounded down; below ten seconds with a decimal."""
-    seconds = max(seconds, 0.0)
-    if seconds < 10:
-        return f"{seconds:.1f}s"
-    for size, unit in ((86400, "d"), (3600, "h"), (60, "m")):
-        if seconds >= 2 * size:
-            return f"{int(seconds // size)}{unit}"
-    return f"{int(seconds)}s"
 
 
 def local_time(text: object, now: datetime) -> str:

@@ -16,6 +16,7 @@ from .failures import Failure
 from .groups import Program, note_dreamrc
 from .named import Named
 from .output import plain
+from .table import ALIASES
 
 
 def _version(ctx: click.Context, _param: click.Parameter, wanted: bool) -> None:
@@ -26,7 +27,7 @@ def _version(ctx: click.Context, _param: click.Parameter, wanted: bool) -> None:
         ctx.exit()
 
 
-@click.group("lakeshore", cls=Program, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group("lakeshore", cls=Program, aliases=ALIASES, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option(
     "--namespace", type=Named("namespaces"), metavar="<slug>", help="The namespace to work in (LAKESHORE_NAMESPACE)."
 )

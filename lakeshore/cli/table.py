@@ -35,6 +35,7 @@ COMMANDS: dict[str, Entry] = {
     "daemon": Entry(
         "Daemons on other hosts: see them, use them, look after them", "lakeshore.cli.daemon.group", "daemon"
     ),
+    "tui": Entry("Watch it all on the whole terminal, and act (dashboard, top)", "lakeshore.cli.tui", "tui"),
     "exec": Entry("Run a command on a daemon", "lakeshore.cli.exec.command", "exec_"),
     "run": Entry("Run a Python script on a daemon", "lakeshore.cli.exec.run", "run"),
     "modes": Entry("Named run configs: where and how calls run", "lakeshore.cli.modes", "modes"),
@@ -55,7 +56,6 @@ NOT_BUILT: dict[str, Entry] = {
     "aws": Entry("discovery of AWS resources", nearest=BY_HAND),
     "code": Entry("code archives", nearest="run the worker where your modules can be imported"),
     "compose": Entry("groups of daemons in lakeshore.yaml", nearest=BY_HAND),
-    "dashboard": Entry("the dashboard", nearest=JOBS),
     "docker": Entry("discovery of Docker contexts", nearest=BY_HAND),
     "down": Entry("groups of daemons in lakeshore.yaml", nearest="Ctrl-C in the worker's terminal"),
     "dreamlake": Entry(
@@ -70,11 +70,12 @@ NOT_BUILT: dict[str, Entry] = {
     "slurm": Entry("discovery of SLURM partitions", nearest=BY_HAND),
     "status": Entry("groups of daemons in lakeshore.yaml", nearest=JOBS),
     "storage": Entry("object storage", nearest=BODIES),
-    "top": Entry("the dashboard", nearest=JOBS),
-    "tui": Entry("the dashboard", nearest=JOBS),
     "tunnels": Entry("tunnels", nearest="`ssh -R` or `ssh -L` beside the worker"),
     "up": Entry("groups of daemons in lakeshore.yaml", nearest=BY_HAND),
 }
+
+ALIASES = {"dashboard": "tui", "top": "tui"}
+"""Other names of commands, taken and not listed."""
 
 OPTIONS = {
     "--namespace <slug>": "the namespace to work in (LAKESHORE_NAMESPACE)",

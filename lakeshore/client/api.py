@@ -82,10 +82,14 @@ class ApiClient:
         queue: str | None = None,
         limit: int = 50,
         offset: int = 0,
+        before: int | None = None,
     ) -> dict[str, Any]:
-        """`{invocations: [row…], limit, offset, count}`, newest submitted first; `states` are alternatives."""
+        """`{invocations: [row…], limit, offset, count, next?}`, newest submitted first; `states` are alternatives.
+
+        `next` is there when the page is full: `before=next` has those that follow, however deep.
+        """
         query: list[tuple[str, str | int | None]] = [("state", state) for state in states]
-        query += [("worker", worker), ("queue", queue), ("limit", limit), ("offset", offset)]
+        query += [("worker", worker), ("queue", queue), ("limit", limit), ("offset", offset), ("before", before)]
         return self.map("GET", self.ours("invocations"), query)
 
     def every_invocation(
@@ -105,6 +109,10 @@ class ApiClient:
     def invocation(self, invocation_id: str) -> dict[str, Any]:
         """One row. ApiError 404 when the namespace has none of that id."""
         return self._row("GET", self.ours("invocations", invocation_id))
+
+    def counts(self) -> dict[str, Any]:
+        """How many there are of each state; `delayed` is a part of `queued`."""
+        return self.map("GET", self.ours("invocations", "counts"))
 
     def kill(self, invocation_id: str) -> dict[str, Any]:
         """Mark a queued invocation killed; its row. ApiError 409 when it runs or has ended."""

@@ -49,6 +49,25 @@ RUN_STATE_STYLES: Final = {
     "hibernating": Style(color="#b294bb"),
     "draining": BAD,
 }
+STATE_STYLES: Final = {
+    "queued": Style(color="#5fd7d7"),
+    "running": Style(color="#5fafd7"),
+    "cancelling": DOUBTFUL,
+    "succeeded": GOOD,
+    "failed": BAD,
+    "timeout": BAD,
+    "killed": DOUBTFUL,
+    "active": GOOD,
+    "joining": Style(color="#5fd7d7"),
+    "setting_up": Style(color="#5fd7d7"),
+    "stale": DOUBTFUL,
+    "paused": DOUBTFUL,
+    "draining": DOUBTFUL,
+    "hibernating": Style(color="#b294bb"),
+    "archived": FAINT,
+    "gone": FAINT,
+    "terminated": FAINT,
+}
 _CONTROLS: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 
 

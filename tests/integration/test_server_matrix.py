@@ -33,7 +33,7 @@ STATED = {
     "a daemon's signature": "POST /v1/daemon/keys",
     "full": """
         GET /v1/namespaces/{ns}/invocations; GET /v1/namespaces/{ns}/invocations/{id}
-        GET /v1/namespaces/{ns}/invocations/{id}/logs
+        GET /v1/namespaces/{ns}/invocations/{id}/logs; GET /v1/namespaces/{ns}/invocations/counts
         DELETE /v1/namespaces/{ns}/invocations/{id}; POST /v1/namespaces/{ns}/invocations/{id}/retry
         POST /v1/namespaces/{ns}/invocations/bulk-cancel; POST /v1/namespaces/{ns}/invocations/prune
         GET /v1/namespaces/{ns}/tokens; DELETE /v1/namespaces/{ns}/tokens/{id}

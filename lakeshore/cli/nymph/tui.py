@@ -7,7 +7,6 @@ is a line on the screen, never an end. Reference: nymph/status-tui.md, "Flags"; 
 from __future__ import annotations
 
 import os
-import sys
 
 import click
 
@@ -15,8 +14,8 @@ from lakeshore.config.errors import ConfigError
 from lakeshore.net.target import parse_target
 
 from ..exits import ExitCode
-from ..failures import Failure
 from ..numbers import Seconds
+from ..whole_screen import need_terminal, textual
 
 LEAST_S = 0.1
 USUAL_S = 2.0
@@ -43,28 +42,9 @@ def tui(ctx: click.Context, url: str | None, config: str | None, interval: float
         url, hint = derived(config)
     else:
         _check(url)
-    if not all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr)) or os.environ.get("TERM") == "dumb":
-        raise Failure(
-            "this needs a terminal",
-            hint=f"`curl {url.rstrip('/')}/status` and `…/events` say the same, `lakeshore daemon status` says less",
-            code=ExitCode.USAGE,
-        )
-    from lakeshore import _screens  # wall: only a screen pays for Textual
-
-    _screens.extend_path()
-    try:
-        from lakeshore.tui.nymph_app import NymphApp  # wall: as above
-    except ModuleNotFoundError as missing:
-        raise Failure(
-            f"this needs the package {missing.name}",
-            hint="`pip install 'lakeshore[tui]'`; the one file has it",
-        ) from missing
-
-    for name in (
-        "COLUMNS",
-        "LINES",
-    ):  # exported by a shell they win over the terminal's size, and stay when that changes
-        os.environ.pop(name, None)
+    need_terminal(f"`curl {url.rstrip('/')}/status` and `…/events` say the same, `lakeshore daemon status` says less")
+    with textual():
+        from lakeshore.tui.nymph_app import NymphApp  # wall: only a screen pays for Textual
     app = NymphApp(url, interval=max(interval, LEAST_S), hint=hint)
     app.run()
     return app.return_code or ExitCode.OK

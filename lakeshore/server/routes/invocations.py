@@ -10,6 +10,7 @@ from typing import Any, Final
 from ...plane import rows
 from ...plane.contract import DELAYED, STATES, TERMINAL, UnknownInvocation
 from ...plane.retention import Filter
+from ...plane.statements import SQL
 from ...wire.names import check_invocation_id
 from ...wire.states import row_state
 from .. import forgetting
@@ -107,6 +108,17 @@ async def listing(app: App, request: Request, caller: Caller) -> Response:
     told: dict[str, Any] = {"invocations": found, "limit": limit, "offset": offset, "count": len(found)}
     if len(page) == limit:
         told["next"] = page[-1]["seq"]
+    return answer(request, told)
+
+
+async def counts(app: App, request: Request, caller: Caller) -> Response:
+    """GET /v1/namespaces/:ns/invocations/counts: how many there are of each state; `delayed` is a part of `queued`."""
+    told = dict.fromkeys((*STATES, DELAYED), 0)
+    for ns, _queue, state, n in app.dispatcher.rows(SQL.tallies, {}):
+        if ns == caller.ns:
+            told[rows.shown(state)] += n
+            if state == DELAYED:
+                told[DELAYED] += n
     return answer(request, told)
 
 

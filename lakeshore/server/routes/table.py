@@ -163,6 +163,7 @@ TABLE: Final = (
     _row("GET", f"{_NS}/invocations", "named", invocations.listing),
     _row("POST", f"{_NS}/invocations/bulk-cancel", "named", invocations.bulk_cancel),
     _row("POST", f"{_NS}/invocations/prune", "named", invocations.prune),
+    _row("GET", f"{_NS}/invocations/counts", "named", invocations.counts),
     _row("GET", f"{_NS}/invocations/{{id}}", "named", invocations.show),
     _row("GET", f"{_NS}/invocations/{{id}}/logs", "named", logs.read),
     _row("DELETE", f"{_NS}/invocations/{{id}}", "named", invocations.cancel),

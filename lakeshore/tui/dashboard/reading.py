@@ -1,0 +1,167 @@
+"""What is asked of the server, in threads: the client waits, the screen does not.
+
+Rules: one connection, one question at a time; actions have another, so that a slow list holds up none. Rows become
+items in the thread. A thread that still waits when the program leaves is left behind. Reference: cli/tui.md.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, Final, TypeVar
+
+from lakeshore.client.api import ApiClient
+from lakeshore.client.errors import ApiError
+from lakeshore.client.queues import Queues
+from lakeshore.client.workers import Workers
+from lakeshore.net.errors import NetError
+
+from .items import Item
+from .server import Server
+from .tabs import INVOCATIONS, QUEUES, STORAGE, WORKERS
+from .window import PAGE, Window
+
+T = TypeVar("T")
+PATIENCE_S: Final = 10.0
+
+
+class Unanswered(Exception):
+    """There was no answer that can be used; the text says why."""
+
+
+class Lane:
+    """One connection to the server."""
+
+    def __init__(self, server: Server) -> None:
+        self._api = ApiClient(
+            server.url,
+            namespace=server.namespace,
+            token=server.token,
+            timeout=PATIENCE_S,
+            connect_timeout=PATIENCE_S,
+        )
+        self._turn = asyncio.Lock()
+
+    async def ask(self, call: Callable[[ApiClient], T]) -> T:
+        """What it answers. Unanswered when it does not, or refuses."""
+        async with self._turn:
+            try:
+                return await asyncio.shield(in_thread(lambda: call(self._api)))
+            except ApiError as error:
+                hint = f" ({error.hint})" if error.hint else ""
+                raise Unanswered(f"{error}{hint}") from error
+            except NetError as error:
+                raise Unanswered(str(error)) from error
+
+
+def in_thread(call: Callable[[], T]) -> asyncio.Future[T]:
+    """Call it in a thread that nobody waits for at the end."""
+    loop = asyncio.get_running_loop()
+    told: asyncio.Future[T] = loop.create_future()
+
+    def tell(result: T | None, error: BaseException | None) -> None:
+        if told.cancelled():
+            return
+        if error is not None:
+            told.set_exception(error)
+        else:
+            told.set_result(result)  # type: ignore[arg-type]  # the call's own
+
+    def run() -> None:
+        result, failure = None, None
+        try:
+            result = call()
+        except BaseException as error:  # noqa: BLE001  (whoever waits raises it)
+            failure = error
+        try:
+            loop.call_soon_threadsafe(tell, result, failure)
+        except RuntimeError:
+            return  # the program has left
+
+    threading.Thread(target=run, daemon=True).start()
+    return told
+
+
+class Reader:
+    """The lists of a namespace. `look` reads one anew; `place` is the first row that is on the screen."""
+
+    def __init__(self, server: Server) -> None:
+        self._lane = Lane(server)
+        self._window = Window()
+
+    async def who(self) -> dict[str, Any]:
+        """`{namespace, authMode, …}`"""
+        return await self._lane.ask(lambda api: api.whoami())
+
+    async def counts(self) -> dict[str, Any]:
+        """How many invocations there are of each state."""
+        return await self._lane.ask(lambda api: api.counts())
+
+    async def look(self, name: str, place: int = 0) -> Sequence[Item]:
+        """That tab's rows as they are now."""
+        if name == INVOCATIONS.name:
+            return await self._calls(place)
+        return await self._lane.ask(_READS[name])
+
+    @property
+    def wants_more(self) -> bool:
+        """Whether there are older invocations to read."""
+        return self._window.wants_more and self._window.oldest_cursor() is not None
+
+    async def more(self) -> Sequence[Item]:
+        """Read on: the invocations, with the page that follows those held."""
+        cursor = self._window.oldest_cursor()
+        if cursor is not None:
+            await self._page(cursor)
+        return list(self._window.items)
+
+    async def _calls(self, place: int) -> Sequence[Item]:
+        """The newest page, the one on the screen, and one of the others in its turn."""
+        await self._page(None)
+        cursors = {self._window.cursor_before(place), self._window.next_turn()} - {None}
+        for cursor in cursors:
+            await self._page(cursor)
+        return list(self._window.items)
+
+    async def _page(self, cursor: int | None) -> None:
+        page, last = await self._lane.ask(lambda api: _invocations(api, cursor))
+        if cursor is None:
+            self._window.put_newest(page, last=last)
+        else:
+            self._window.put_after(cursor, page, last=last)
+
+
+def _invocations(api: ApiClient, before: int | None) -> tuple[list[Item], bool]:
+    answer = api.invocations(limit=PAGE, before=before)
+    rows, after = answer.get("invocations") or [], answer.get("next")
+    items = [INVOCATIONS.item(row) for row in rows[:-1]]
+    if rows:
+        items.append(INVOCATIONS.item(rows[-1], seq=after))
+    return items, after is None
+
+
+def _workers(api: ApiClient) -> list[Item]:
+    items = [WORKERS.item(row) for row in Workers(api).all()]
+    return sorted(items, key=lambda item: (item.name.lower(), item.id))  # the server's order changes with every poll
+
+
+def _queues(api: ApiClient) -> list[Item]:
+    return [QUEUES.item(row) for row in Queues(api).all()]
+
+
+def _storages(api: ApiClient) -> list[Item]:
+    try:
+        rows = api.rows(api.ours("storages"), "storages")
+    except ApiError as error:
+        if error.status != 404:
+            raise
+        return []  # a server that has none
+    return [STORAGE.item(row) for row in rows]
+
+
+_READS: Final[dict[str, Callable[[ApiClient], list[Item]]]] = {
+    WORKERS.name: _workers,
+    QUEUES.name: _queues,
+    STORAGE.name: _storages,
+}
