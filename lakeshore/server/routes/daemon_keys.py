@@ -2,27 +2,67 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TypedDict
 
 from ...wire.daemon_keys import DaemonKey
 from ..app import App
 from ..auth import Caller
 from ..http import HttpError, Request, Response
 from ..render import answer, iso
-from ..structure import bad_field, read_map
+from ..shapes import Time
 from .daemon import check_binding
+from .stated import route
 
 
-async def rotate(app: App, request: Request, caller: Caller) -> Response:
+class DaemonKeyChange(TypedDict):
+    """The new key: 32 bytes of Ed25519, in base64."""
+
+    worker_id: str
+    public_key: str
+
+
+class DaemonKeyRotated(TypedDict):
+    """Both keys are good for `overlap_s` seconds."""
+
+    key_id: str
+    status: str
+    expires_at: float | None
+    overlap_s: float
+    server_time_epoch_s: float
+
+
+class DaemonKeyShown(TypedDict):
+    """A key of a worker; only its public half is known."""
+
+    keyId: str
+    status: str
+    createdAt: Time
+    retiringAt: Time | None
+    revokedAt: Time | None
+    expiresAt: Time | None
+    publicKey: str
+
+
+class DaemonKeyList(TypedDict):
+    """Oldest first, revoked ones too."""
+
+    keys: list[DaemonKeyShown]
+
+
+class DaemonKeyRevoked(DaemonKeyShown):
+    """Whether it was so before."""
+
+    alreadyRevoked: bool
+
+
+@route(DaemonKeyRotated, body=DaemonKeyChange, refuses=(409,))
+async def rotate(app: App, request: Request, caller: Caller, *, body: DaemonKeyChange) -> Response:
     """POST /v1/daemon/keys {worker_id, public_key}, signed by the key that it replaces."""
-    body, _encoding = await read_map(request)
-    for name in ("worker_id", "public_key"):
-        if type(body.get(name)) is not str:
-            raise bad_field(name, "must be a string" if name in body else "is required")
     check_binding(caller, body["worker_id"])
     return answer(request, await app.identity.rotate(caller, body["public_key"]))
 
 
+@route(DaemonKeyList, refuses=(404,))
 async def listing(app: App, request: Request, caller: Caller) -> Response:
     """GET /v1/namespaces/:ns/workers/:id/keys: oldest first, revoked ones too."""
     id_ = request.params["id"]
@@ -32,6 +72,7 @@ async def listing(app: App, request: Request, caller: Caller) -> Response:
     return answer(request, {"keys": [_shown(key) for key in keys or ()]})
 
 
+@route(DaemonKeyRevoked, refuses=(404, 409))
 async def revoke(app: App, request: Request, caller: Caller) -> Response:
     """POST /v1/namespaces/:ns/workers/:id/keys/:key_id/revoke: at once, and for good."""
     done = await app.identity.revoke(caller, request.params["id"], request.params["key_id"])
@@ -42,6 +83,14 @@ async def revoke(app: App, request: Request, caller: Caller) -> Response:
     return answer(request, {**_shown(key), "alreadyRevoked": already})
 
 
-def _shown(key: DaemonKey) -> dict[str, Any]:
-    times = ("createdAt", "retiringAt", "revokedAt", "expiresAt")
-    return {name: iso(said) if name in times else said for name, said in key.public().items()}
+def _shown(key: DaemonKey) -> DaemonKeyShown:
+    said = key.public()
+    return {
+        "keyId": said["keyId"],
+        "status": said["status"],
+        "createdAt": iso(key.created_at),
+        "retiringAt": iso(key.retiring_at),
+        "revokedAt": iso(key.revoked_at),
+        "expiresAt": iso(key.expires_at),
+        "publicKey": said["publicKey"],
+    }

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from typing import Any, Final
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Final, NotRequired, TypedDict
 
 import msgpack
 
@@ -15,10 +15,11 @@ from ..auth import Caller
 from ..http import Request, Response
 from ..records.events import EventRow
 from ..render import answer, iso
+from ..shapes import Time, whole
 from ..structure import bad_field, read_map, structure
 from ..workers import SETUP
 from .daemon import check_binding
-from .queries import number
+from .stated import route
 
 _KINDS: Final = ("invocation.progress", "invocation.log", "invocation.event")
 _MOST: Final = 500
@@ -29,6 +30,50 @@ _LIMIT: Final = 50
 _LONGEST_PAGE: Final = 200
 
 
+class EventPage(TypedDict, total=False):
+    """Which events; `before` the newest first, `after` the oldest first."""
+
+    kind: str
+    type: str
+    worker: str
+    queue: str
+    invocation: str
+    limit: Annotated[int, whole(1, _LONGEST_PAGE)]
+    before: Annotated[int, whole(1, 2**53)]
+    after: Annotated[int, whole(0, 2**53)]
+
+
+class EventShown(TypedDict):
+    """One event."""
+
+    seq: int
+    at: Time
+    kind: str
+    type: str | None
+    workerId: str | None
+    queueName: str | None
+    invocationId: str | None
+    ref: str | None
+    payload: Mapping[str, Any]
+
+
+class EventList(TypedDict):
+    """`next` is where the following page begins."""
+
+    events: list[EventShown]
+    count: int
+    limit: int
+    next: NotRequired[int]
+
+
+class EventTold(TypedDict):
+    """It is on disk."""
+
+    ok: bool
+    events: NotRequired[list[dict[str, bool]]]
+
+
+@route(EventTold, body=(EventItem, EventBatch), refuses=(403, 409))
 async def tell(app: App, request: Request, caller: Caller) -> Response:
     """POST /v1/daemon/event: one, or `events: […]`; on disk when it is answered."""
     body, encoding = await read_map(request)
@@ -82,16 +127,14 @@ def _end(said: Any) -> Any:
     return said[-_TAIL:] if type(said) in (bytes, str) else said
 
 
-async def listing(app: App, request: Request, caller: Caller) -> Response:
+@route(EventList, query=EventPage)
+async def listing(app: App, request: Request, caller: Caller, *, query: EventPage) -> Response:
     """GET /v1/namespaces/:ns/events?kind&type&worker&queue&invocation&limit, newest first.
 
     `next` is the `before` of the following page. With `after` the oldest first from there on, and `next` is the `after`
     of what comes later: so a log is followed.
     """
-    query = request.query
-    limit = number(query, "limit", _LIMIT, 1, _LONGEST_PAGE)
-    before = number(query, "before", 0, 1, 2**53) or None
-    after = number(query, "after", 0, 0, 2**53) if "after" in query else None
+    limit, after = query.get("limit", _LIMIT), query.get("after")
     rows = await app.records.events.page(
         caller.ns,
         kind=query.get("kind") or None,
@@ -99,7 +142,7 @@ async def listing(app: App, request: Request, caller: Caller) -> Response:
         worker=query.get("worker") or None,
         queue=query.get("queue") or None,
         invocation=query.get("invocation") or None,
-        before=before,
+        before=query.get("before"),
         after=after,
         limit=limit,
     )
@@ -111,7 +154,7 @@ async def listing(app: App, request: Request, caller: Caller) -> Response:
     return answer(request, told)
 
 
-def event_body(row: EventRow) -> dict[str, Any]:
+def event_body(row: EventRow) -> EventShown:
     """One event; its time in ISO 8601."""
     return {
         "seq": row.seq,

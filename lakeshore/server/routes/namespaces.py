@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Annotated, Final, NotRequired, TypedDict
 
 from ...plane.contract import DELAYED
 from ...plane.statements import SQL
-from ...wire.names import check_label, check_namespace
 from .. import forgetting
 from ..app import App
 from ..auth import Caller
@@ -15,13 +14,106 @@ from ..http import HttpError, Request, Response
 from ..records import NamespaceRow, Taken, TokenRow
 from ..records.store import DEFAULT_NAMESPACE, SCOPES
 from ..render import answer, iso
-from ..structure import bad_field, read_map
+from ..shapes import LABEL, NAMESPACE, Time, above, one_of, printable
+from ..structure import bad_field
+from .stated import route
 
 _LONGEST_ORG: Final = 200
 _LONGEST_TTL_S: Final = 3653 * 86_400.0
 _FORGET_S: Final = 5.0
 
 
+class WhoAmI(TypedDict):
+    """`authMode` is token, admin or open."""
+
+    namespace: str
+    tokenPrefix: str | None
+    tokenName: str
+    lastUsedAt: Time | None
+    expiresAt: Time | None
+    authMode: str
+    scope: str
+    orgId: str | None
+
+
+class NamespaceAdd(TypedDict):
+    """Namespaces of one org see each other's queues, modes and providers."""
+
+    name: Annotated[str, NAMESPACE]
+    orgId: NotRequired[Annotated[str, printable(1, _LONGEST_ORG)] | None]
+
+
+class NamespaceChange(TypedDict):
+    """Null leaves the org."""
+
+    orgId: Annotated[str, printable(1, _LONGEST_ORG)] | None
+
+
+class NamespaceShown(TypedDict):
+    """A namespace."""
+
+    name: str
+    orgId: str | None
+    targetNymphVersion: str | None
+    createdAt: Time
+
+
+class NamespaceDetail(NamespaceShown):
+    """A namespace, and the names of those that share its org."""
+
+    siblings: list[str]
+
+
+class NamespaceList(TypedDict):
+    """Every namespace."""
+
+    namespaces: list[NamespaceShown]
+
+
+class NamespaceDeleted(TypedDict):
+    """`forgotten` counts calls; not `deleted` yet where there is much: ask again."""
+
+    name: str
+    deleted: bool
+    forgotten: int
+
+
+class TokenAdd(TypedDict):
+    """`workerId` binds a token of scope daemon to one worker. It never expires without `ttl_s`."""
+
+    name: Annotated[str, LABEL]
+    scope: NotRequired[Annotated[str, one_of(*SCOPES)]]
+    workerId: NotRequired[Annotated[str, printable(1, 200)]]
+    ttl_s: NotRequired[Annotated[float, above(0, _LONGEST_TTL_S, "a number of seconds")]]
+
+
+class TokenShown(TypedDict):
+    """What is known of a token, besides itself."""
+
+    id: str
+    name: str
+    prefix: str
+    scope: str
+    workerId: str | None
+    createdAt: Time
+    expiresAt: Time | None
+    lastUsedAt: Time | None
+    revokedAt: Time | None
+
+
+class TokenMinted(TokenShown):
+    """The only answer that has the token."""
+
+    plaintext: str
+
+
+class TokenList(TypedDict):
+    """Revoked ones too."""
+
+    tokens: list[TokenShown]
+
+
+@route(WhoAmI)
 async def whoami(app: App, request: Request, caller: Caller) -> Response:
     """GET /v1/namespaces/:ns/whoami"""
     token = caller.token
@@ -43,22 +135,23 @@ async def whoami(app: App, request: Request, caller: Caller) -> Response:
 # --- namespaces
 
 
-async def create(app: App, request: Request, caller: Caller) -> Response:
+@route({201: NamespaceShown}, body=NamespaceAdd, refuses=(409,))
+async def create(app: App, request: Request, caller: Caller, *, body: NamespaceAdd) -> Response:
     """POST /v1/admin/namespaces {name, orgId?}"""
-    body, _encoding = await read_map(request)
-    name = check_namespace(body.get("name"), "name")
     try:
-        row = await app.records.add_namespace(name, _org(body), actor=caller.name)
+        row = await app.records.add_namespace(body["name"], body.get("orgId"), actor=caller.name)
     except Taken as error:
         raise HttpError(409, str(error), field="name") from error
     return answer(request, _namespace(row), status=201)
 
 
+@route(NamespaceList)
 async def listing(app: App, request: Request, caller: Caller) -> Response:
     """GET /v1/admin/namespaces"""
     return answer(request, {"namespaces": [_namespace(row) for row in app.records.namespaces()]})
 
 
+@route(NamespaceDetail, refuses=(404,))
 async def show(app: App, request: Request, caller: Caller) -> Response:
     """GET /v1/admin/namespaces/:slug: also the names of those that share its org."""
     row = app.records.namespace(request.params["slug"])
@@ -69,17 +162,16 @@ async def show(app: App, request: Request, caller: Caller) -> Response:
     return answer(request, {**_namespace(row), "siblings": siblings})
 
 
-async def patch(app: App, request: Request, caller: Caller) -> Response:
+@route(NamespaceShown, body=NamespaceChange, refuses=(404,))
+async def patch(app: App, request: Request, caller: Caller, *, body: NamespaceChange) -> Response:
     """PATCH /v1/admin/namespaces/:slug {orgId}"""
-    body, _encoding = await read_map(request)
-    if "orgId" not in body:
-        raise bad_field("orgId", "is required (null leaves the org)")
-    row = await app.records.set_org(request.params["slug"], _org(body), actor=caller.name)
+    row = await app.records.set_org(request.params["slug"], body["orgId"], actor=caller.name)
     if row is None:
         raise _unknown(request)
     return answer(request, _namespace(row))
 
 
+@route({200: NamespaceDeleted, 202: NamespaceDeleted}, refuses=(404, 409))
 async def remove(app: App, request: Request, caller: Caller) -> Response:
     """DELETE /v1/admin/namespaces/:slug: with its tokens, topics and what ended in it; refused while it has work.
 
@@ -118,16 +210,7 @@ async def remove(app: App, request: Request, caller: Caller) -> Response:
     return answer(request, {"name": name, "deleted": True, "forgotten": gone})
 
 
-def _org(body: dict[str, Any]) -> str | None:
-    org = body.get("orgId")
-    if org is None:
-        return None
-    if type(org) is not str or not 0 < len(org) <= _LONGEST_ORG or not org.isprintable():
-        raise bad_field("orgId", f"must be 1 to {_LONGEST_ORG} printable characters, or null")
-    return org
-
-
-def _namespace(row: NamespaceRow) -> dict[str, Any]:
+def _namespace(row: NamespaceRow) -> NamespaceShown:
     return {
         "name": row.name,
         "orgId": row.org,
@@ -143,36 +226,31 @@ def _unknown(request: Request) -> HttpError:
 # --- tokens
 
 
-async def mint(app: App, request: Request, caller: Caller) -> Response:
+@route({201: TokenMinted}, body=TokenAdd, refuses=(409,))
+async def mint(app: App, request: Request, caller: Caller, *, body: TokenAdd) -> Response:
     """POST /v1/namespaces/:ns/tokens {name, scope?, workerId?, ttl_s?}: the only time that the plaintext leaves. It
     expires `ttl_s` from now, and never without.
     """
-    body, _encoding = await read_map(request)
-    name = check_label(body.get("name"), "name")
-    scope = body.get("scope", "full")
-    if scope not in SCOPES:
-        raise bad_field("scope", f"must be one of {', '.join(SCOPES)}")
-    worker = body.get("workerId")
-    if worker is not None and (type(worker) is not str or not worker or scope != "daemon"):
+    name, scope, worker = body["name"], body.get("scope", "full"), body.get("workerId")
+    if worker is not None and scope != "daemon":
         raise bad_field("workerId", "must be the worker of a token of scope daemon")
-    ttl_s = body.get("ttl_s")
-    if ttl_s is not None and (type(ttl_s) not in (int, float) or not 0 < ttl_s <= _LONGEST_TTL_S):
-        raise bad_field("ttl_s", f"must be a number of seconds above 0, at most {_LONGEST_TTL_S:.0f} (ten years)")
     try:
         row, plaintext = await app.records.mint_token(
-            caller.ns, name, scope, worker=worker, ttl_s=ttl_s, actor=caller.name
+            caller.ns, name, scope, worker=worker, ttl_s=body.get("ttl_s"), actor=caller.name
         )
     except Taken as error:
         raise HttpError(409, str(error), field="name") from error
-    minted = {**_token(row), "plaintext": plaintext}
+    minted: TokenMinted = {**_token(row), "plaintext": plaintext}
     return answer(request, minted, status=201, headers=(("cache-control", "no-store"),))
 
 
+@route(TokenList)
 async def tokens(app: App, request: Request, caller: Caller) -> Response:
     """GET /v1/namespaces/:ns/tokens: metadata, revoked ones too."""
     return answer(request, {"tokens": [_token(row) for row in app.records.tokens(caller.ns)]})
 
 
+@route(TokenShown, refuses=(404,))
 async def revoke(app: App, request: Request, caller: Caller) -> Response:
     """DELETE /v1/namespaces/:ns/tokens/:id"""
     row = await app.records.revoke_token(caller.ns, request.params["id"], actor=caller.name)
@@ -182,7 +260,7 @@ async def revoke(app: App, request: Request, caller: Caller) -> Response:
     return answer(request, _token(row))
 
 
-def _token(row: TokenRow) -> dict[str, Any]:
+def _token(row: TokenRow) -> TokenShown:
     return {
         "id": row.id,
         "name": row.name,

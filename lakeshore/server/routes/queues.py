@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import math
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Annotated, Any, Final, NotRequired, TypedDict
 
 import trio
 
@@ -16,16 +15,18 @@ from ...plane.contract import DELAYED, KINDS
 from ...plane.queues import ON_FULL, STATES, QueueRow
 from ...plane.rows import claimable
 from ...wire.messages import DEFAULT_QUEUE
-from ...wire.names import check_queue, check_slug
+from ...wire.names import check_queue
 from ..app import App
 from ..auth import Caller
 from ..http import HttpError, Request, Response
 from ..pollers import serves
+from ..primitives import Wrong
 from ..queues import DEFAULT_SAYS
 from ..render import answer, iso
-from ..structure import bad_field, read_map
-from .events import event_body
-from .queries import number
+from ..shapes import SLUG, Time, above, checked, closed_shape, limited, one_of, open_shape, printable, refused, whole
+from ..structure import bad_field
+from .events import EventShown, event_body
+from .stated import route
 
 ELASTICITIES: Final = ("fixed", "fully_elastic", "pool_with_threshold", "max_count")
 _LIMIT: Final = 200
@@ -33,24 +34,229 @@ _MOST: Final = 1000
 _EVENTS: Final = 50
 _MOST_EVENTS: Final = 200
 _LONGEST: Final = 1000
-_LARGEST: Final = 16 * 1024
+_KIB: Final = 16
 _MOST_DEPTH: Final = 2**53
 _NOOP: Final = "tick_noop"
 _OWN_ROUTES: Final = {"draining": "drain", "archived": "archive"}
-_NOT_DEFAULTS: Final = ("queue", "key", "prefix")
-"""Of a run config: what belongs to one call."""
+_COLUMNS: Final = {
+    "description": "description",
+    "kind": "kind",
+    "kindParams": "kind_params",
+    "elasticity": "elasticity",
+    "daemonTemplate": "template",
+    "runConfig": "run_config",
+    "providerRef": "provider",
+}
+_ADMISSION: Final = {
+    "max_depth": "max_depth",
+    "on_full": "on_full",
+    "rate_limit": "rate_limit",
+    "deadline_cutoff_s": "cutoff_s",
+}
+
+
+# --- what is asked for
+
+_POSITIVE: Final = above(0, 1e9)
+_ONE_CALLS: Final = refused("belongs to one call: a queue has no default of it")
+
+
+def _provider(value: Any) -> Any:
+    return value and SLUG.check(value)  # an empty one clears
+
+
+def _settable(value: Any) -> str:
+    if value in _OWN_ROUTES:
+        hint = f"POST …/queues/<name>/{_OWN_ROUTES[value]} does that"
+        raise Wrong("must be paused or active here", hint=hint)
+    if value not in ("paused", "active"):
+        raise Wrong("must be paused or active")
+    return str(value)
+
+
+@open_shape
+class KindParams(TypedDict, total=False):
+    """What the queue's kind goes by."""
+
+    temperature: Annotated[float, _POSITIVE]
+    priority_field: Annotated[str, printable(1, 200)]
+
+
+@open_shape
+class Elasticity(TypedDict):
+    """How many daemons a queue has."""
+
+    kind: Annotated[str, one_of(*ELASTICITIES)]
+
+
+@open_shape
+class DaemonTemplate(TypedDict, total=False):
+    """What a daemon that is made for a queue is like."""
+
+    instance_type: str
+    image_id: str
+    runner: str
+
+
+@open_shape
+class QueueRunConfig(TypedDict, total=False):
+    """What a call of this queue has where it says nothing itself."""
+
+    queue: Annotated[Any, _ONE_CALLS]
+    key: Annotated[Any, _ONE_CALLS]
+    prefix: Annotated[Any, _ONE_CALLS]
+    priority: float
+    max_attempts: Annotated[int, whole(1, 10_000)]
+    timeout_s: Annotated[float, _POSITIVE]
+
+
+@closed_shape
+class Admission(TypedDict, total=False):
+    """What a queue takes. `deadline_cutoff_s` and `rate_limit` in seconds and calls a second."""
+
+    max_depth: Annotated[int, whole(1, _MOST_DEPTH)] | None
+    on_full: Annotated[str, one_of(*ON_FULL)] | None
+    rate_limit: Annotated[float, _POSITIVE] | None
+    deadline_cutoff_s: Annotated[float, _POSITIVE] | None
+
+
+class QueueFields(TypedDict, total=False):
+    """Null clears; `elasticity`, `admission` and the like are whole objects."""
+
+    description: Annotated[str, printable(0, _LONGEST)] | None
+    kind: Annotated[str, one_of(*KINDS)] | None
+    kindParams: Annotated[KindParams, limited(_KIB)] | None
+    elasticity: Annotated[Elasticity, limited(_KIB)] | None
+    admission: Admission | None
+    providerRef: Annotated[str, checked(_provider, pattern="^([a-z0-9][a-z0-9-]*)?$")] | None
+    daemonTemplate: Annotated[DaemonTemplate, limited(_KIB)] | None
+    runConfig: Annotated[QueueRunConfig, limited(_KIB)] | None
+
+
+class QueueAdd(QueueFields):
+    """A new queue is active."""
+
+    name: Annotated[str, SLUG]
+    state: NotRequired[Annotated[str, refused("a new queue is active: drain, archive or pause it afterwards")]]
+
+
+class QueueChange(QueueFields, total=False):
+    """What is sent is changed; null clears."""
+
+    state: Annotated[str, checked(_settable, enum=["paused", "active"])]
+
+
+class QueuePage(TypedDict, total=False):
+    """Which queues: of one state; the page after `cursor`."""
+
+    state: Annotated[str, one_of(*STATES)]
+    limit: Annotated[int, whole(1, _MOST)]
+    cursor: str
+
+
+class QueueRemoval(TypedDict, total=False):
+    """`force`: members leave it, and what is queued is killed."""
+
+    force: bool
+
+
+class QueueEventPage(TypedDict, total=False):
+    """`verbose`: also what changed nothing."""
+
+    limit: Annotated[int, whole(1, _MOST_EVENTS)]
+    verbose: bool
+
+
+# --- what is answered
+
+
+class QueueRowShown(TypedDict):
+    """A queue as lists show it."""
+
+    name: str
+    namespace: str
+    description: str | None
+    kind: str
+    kindParams: Mapping[str, Any] | None
+    state: str
+    memberCount: int
+    providerRef: str | None
+    elasticity: Mapping[str, Any] | None
+    admission: dict[str, Any] | None
+    daemonTemplate: Mapping[str, Any] | None
+    runConfig: Mapping[str, Any] | None
+    queued: int
+    delayed: int
+    running: int
+    createdAt: Time
+    updatedAt: Time
+
+
+class QueueMember(TypedDict):
+    """Who pulls from a queue, and what else it pulls from."""
+
+    id: str
+    label: str | None
+    state: str
+    queues: list[str]
+
+
+class QueueShown(QueueRowShown):
+    """A queue and its members."""
+
+    members: list[QueueMember]
+
+
+class QueueList(TypedDict):
+    """`next` is the cursor of the following page."""
+
+    queues: list[QueueRowShown]
+    count: int
+    next: str | None
+
+
+class QueueStats(TypedDict):
+    """What is there now; ages in seconds."""
+
+    name: str
+    namespace: str
+    state: str
+    daemon_count: int
+    utilization: float
+    pending: int
+    queued: int
+    delayed: int
+    running: int
+    oldest_age_s: float | None
+    throughput_per_s: float
+    held_submits: int
+    recent_actions: list[dict[str, Any]]
+    controller: dict[str, Any]
+
+
+class QueueEvents(TypedDict):
+    """The newest first."""
+
+    events: list[EventShown]
+    count: int
+
+
+class QueueDeleted(TypedDict):
+    """How many members left it."""
+
+    name: str
+    deleted: bool
+    members: int
 
 
 # --- what is shown
 
 
-async def listing(app: App, request: Request, caller: Caller) -> Response:
+@route(QueueList, query=QueuePage)
+async def listing(app: App, request: Request, caller: Caller, *, query: QueuePage) -> Response:
     """GET /v1/namespaces/:ns/queues?state&limit&cursor: also those of the org's other namespaces, by both names."""
-    query = request.query
     state = query.get("state")
-    if state is not None and state not in STATES:
-        raise bad_field("state", f"must be one of {', '.join(STATES)}")
-    limit = number(query, "limit", _LIMIT, 1, _MOST)
+    limit = query.get("limit", _LIMIT)
     after_ns, after = _place(query.get("cursor"))
     await app.queues.ensure_default(caller.ns)
     found: list[QueueRow] = []
@@ -69,11 +275,13 @@ async def listing(app: App, request: Request, caller: Caller) -> Response:
     )
 
 
+@route(QueueShown, refuses=(404, 422))
 async def show(app: App, request: Request, caller: Caller) -> Response:
     """GET /v1/namespaces/:ns/queues/:name: the row, and who pulls from it."""
     return answer(request, _shown(app, await _known(app, request, caller)))
 
 
+@route(QueueStats, refuses=(404, 422))
 async def stats(app: App, request: Request, caller: Caller) -> Response:
     """GET /v1/namespaces/:ns/queues/:name/stats: what is there now."""
     row = await _known(app, request, caller)
@@ -101,11 +309,11 @@ async def stats(app: App, request: Request, caller: Caller) -> Response:
     )
 
 
-async def events(app: App, request: Request, caller: Caller) -> Response:
+@route(QueueEvents, query=QueueEventPage, refuses=(404,))
+async def events(app: App, request: Request, caller: Caller, *, query: QueueEventPage) -> Response:
     """GET /v1/namespaces/:ns/queues/:name/events?verbose&limit: the newest first."""
     row = await _known(app, request, caller)
-    limit = number(request.query, "limit", _EVENTS, 1, _MOST_EVENTS)
-    verbose = request.query.get("verbose", "").lower() in ("true", "1")
+    limit, verbose = query.get("limit", _EVENTS), query.get("verbose", False)
     found = await app.records.events.page(row.ns, queue=row.name, family="queue.", limit=_MOST_EVENTS)
     told = [event_body(event) for event in found if verbose or event.payload.get("action") != _NOOP][:limit]
     return answer(request, {"events": told, "count": len(told)})
@@ -114,15 +322,13 @@ async def events(app: App, request: Request, caller: Caller) -> Response:
 # --- what is changed
 
 
-async def create(app: App, request: Request, caller: Caller) -> Response:
+@route({201: QueueShown}, body=QueueAdd, refuses=(409,))
+async def create(app: App, request: Request, caller: Caller, *, body: QueueAdd) -> Response:
     """POST /v1/namespaces/:ns/queues {name, description?, kind?, kindParams?, elasticity?, admission?, providerRef?,
     daemonTemplate?, runConfig?}: 201; 409 when there is one of that name that is not merely its submits'.
     """
-    body, _encoding = await read_map(request)
-    name = check_slug(body.get("name"), "name")
-    if "state" in body:
-        raise bad_field("state", "a new queue is active: drain, archive or pause it afterwards")
-    fields = {"kind": "fifo", **_fields(body, None)}
+    name = body["name"]
+    fields = {"kind": "fifo", **_fields(body)}
     now = time.time()
     row = QueueRow(ns=caller.ns, name=name, created_at=now, updated_at=now, **fields)
     if not await app.queues.add(row, actor=caller.name):
@@ -135,26 +341,21 @@ async def create(app: App, request: Request, caller: Caller) -> Response:
     return answer(request, _shown(app, row), status=201)
 
 
-async def patch(app: App, request: Request, caller: Caller) -> Response:
+@route(QueueShown, body=QueueChange, refuses=(404, 409))
+async def patch(app: App, request: Request, caller: Caller, *, body: QueueChange) -> Response:
     """PATCH /v1/namespaces/:ns/queues/:name: any of create's fields but the name (null clears; elasticity, admission
     and the like are whole objects), and `state`: paused or active.
     """
-    body, _encoding = await read_map(request)
     row = await _known(app, request, caller)
-    fields = _fields(body, row)
+    fields = _fields(body)
     if "state" in body:
-        state = body["state"]
-        if state in _OWN_ROUTES:
-            hint = f"POST …/queues/{row.name}/{_OWN_ROUTES[state]} does that"
-            raise bad_field("state", "must be paused or active here", hint=hint)
-        if state not in ("paused", "active"):
-            raise bad_field("state", "must be paused or active")
-        fields["state"] = state
+        fields["state"] = body["state"]
     if not fields:
         raise bad_field("description", "name at least one field to change")
     return await _edited(app, request, caller, row, fields)
 
 
+@route(QueueShown, refuses=(404, 409, 422))
 async def archive(app: App, request: Request, caller: Caller) -> Response:
     """POST /v1/namespaces/:ns/queues/:name/archive: it takes nothing and hands out nothing."""
     row = await _known(app, request, caller)
@@ -162,23 +363,26 @@ async def archive(app: App, request: Request, caller: Caller) -> Response:
     return await _edited(app, request, caller, row, {"state": "archived"})
 
 
+@route(QueueShown, refuses=(404, 422))
 async def unarchive(app: App, request: Request, caller: Caller) -> Response:
     """POST /v1/namespaces/:ns/queues/:name/unarchive: active, whatever it was."""
     return await _edited(app, request, caller, await _known(app, request, caller), {"state": "active"})
 
 
+@route(QueueShown, refuses=(404, 422))
 async def drain(app: App, request: Request, caller: Caller) -> Response:
     """POST /v1/namespaces/:ns/queues/:name/drain: it takes nothing, and hands out what it has."""
     return await _edited(app, request, caller, await _known(app, request, caller), {"state": "draining"})
 
 
-async def remove(app: App, request: Request, caller: Caller) -> Response:
+@route(QueueDeleted, query=QueueRemoval, refuses=(404, 409))
+async def remove(app: App, request: Request, caller: Caller, *, query: QueueRemoval) -> Response:
     """DELETE /v1/namespaces/:ns/queues/:name?force: 409 while it has members or calls. `force`: the members leave it,
     and what is queued is killed.
     """
     row = await _known(app, request, caller)
     _not_the_default(row, "deleted")
-    force = request.query.get("force", "").lower() in ("true", "1")
+    force = query.get("force", False)
     members = app.queues.members(row)
     if members and not force:
         names = ", ".join(member.label or member.id for member in members[:5])
@@ -237,8 +441,9 @@ def _place(cursor: str | None) -> tuple[str, str]:
     return ns, name
 
 
-def _body(app: App, row: QueueRow, members: int) -> dict[str, Any]:
+def _body(app: App, row: QueueRow, members: int) -> QueueRowShown:
     default = DEFAULT_SAYS if row.name == DEFAULT_QUEUE else None
+    counts = _counts(app, row)
     return {
         "name": row.name,
         "namespace": row.ns,
@@ -252,15 +457,17 @@ def _body(app: App, row: QueueRow, members: int) -> dict[str, Any]:
         "admission": _admission_body(row),
         "daemonTemplate": row.template,
         "runConfig": row.run_config,
-        **_counts(app, row),
+        "queued": counts["queued"],
+        "delayed": counts["delayed"],
+        "running": counts["running"],
         "createdAt": iso(row.created_at),
         "updatedAt": iso(row.updated_at or row.created_at),
     }
 
 
-def _shown(app: App, row: QueueRow) -> dict[str, Any]:
+def _shown(app: App, row: QueueRow) -> QueueShown:
     members = _Membership(app, row.ns).of(row.name)
-    told = []
+    told: list[QueueMember] = []
     for id_ in sorted(members):
         worker = app.records.worker(row.ns, id_)
         state = "active" if worker is None else app.workers.shown_state(worker)
@@ -322,104 +529,13 @@ class _Membership:
         return found
 
 
-# --- inside: what is asked for
-
-
-def _fields(body: Mapping[str, Any], row: QueueRow | None) -> dict[str, Any]:
-    """The fields of a row that a body names. HttpError 422 names the one that cannot be."""
-    made: dict[str, Any] = {}
-    if "description" in body:
-        made["description"] = _description(body["description"])
-    if "kind" in body:
-        kind = body["kind"]
-        if kind is not None and kind not in KINDS:
-            raise bad_field("kind", f"must be one of {', '.join(KINDS)}")
-        made["kind"] = kind or "fifo"
-    for field, name, check in (
-        ("kindParams", "kind_params", _check_kind_params),
-        ("elasticity", "elasticity", _check_elasticity),
-        ("daemonTemplate", "template", _check_template),
-        ("runConfig", "run_config", _check_run_config),
-    ):
-        if field in body:
-            made[name] = _map(body[field], field)
-            if made[name] is not None:
-                check(made[name])
-    if "providerRef" in body:
-        made["provider"] = check_slug(body["providerRef"], "providerRef") if body["providerRef"] else None
+def _fields(body: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a row that a body names."""
+    made = {column: body[name] for name, column in _COLUMNS.items() if name in body}
+    made |= {column: made[column] or None for column in ("description", "provider") if column in made}
+    if "kind" in made:
+        made["kind"] = made["kind"] or "fifo"
     if "admission" in body:
-        made |= _admission(_map(body["admission"], "admission") or {})
+        said = body["admission"] or {}
+        made |= {column: said.get(name) for name, column in _ADMISSION.items()}
     return made
-
-
-def _description(said: Any) -> str | None:
-    if said is not None and (type(said) is not str or len(said) > _LONGEST or not said.isprintable()):
-        raise bad_field("description", f"must be at most {_LONGEST} printable characters")
-    return said or None
-
-
-def _map(said: Any, field: str) -> dict[str, Any] | None:
-    if said is None:
-        return None
-    if type(said) is not dict or not all(type(key) is str for key in said):
-        raise bad_field(field, "must be an object")
-    try:
-        size = len(json.dumps(said))
-    except (TypeError, ValueError) as error:
-        raise bad_field(field, f"must be what JSON can say: {error}") from error
-    if size > _LARGEST:
-        raise bad_field(field, f"must have at most {_LARGEST // 1024} KiB", status=413)
-    return said
-
-
-def _check_kind_params(said: Mapping[str, Any]) -> None:
-    if "temperature" in said:
-        _positive(said["temperature"], "kindParams.temperature")
-    if "priority_field" in said and not (type(said["priority_field"]) is str and said["priority_field"]):
-        raise bad_field("kindParams.priority_field", "must be the name of a field of run_config")
-
-
-def _check_elasticity(said: Mapping[str, Any]) -> None:
-    if said.get("kind") not in ELASTICITIES:
-        raise bad_field("elasticity.kind", f"must be one of {', '.join(ELASTICITIES)}")
-
-
-def _check_template(said: Mapping[str, Any]) -> None:
-    for name in ("instance_type", "image_id", "runner"):
-        if said.get(name) is not None and type(said[name]) is not str:
-            raise bad_field(f"daemonTemplate.{name}", "must be a string")
-
-
-def _check_run_config(said: Mapping[str, Any]) -> None:
-    for name in _NOT_DEFAULTS:
-        if name in said:
-            raise bad_field(f"runConfig.{name}", "belongs to one call: a queue has no default of it")
-    priority, attempts = said.get("priority"), said.get("max_attempts")
-    if priority is not None and not (type(priority) in (int, float) and math.isfinite(priority)):
-        raise bad_field("runConfig.priority", "must be a number")
-    if attempts is not None and not (type(attempts) is int and 1 <= attempts <= 10_000):
-        raise bad_field("runConfig.max_attempts", "must be an integer from 1 to 10000")
-    if said.get("timeout_s") is not None:
-        _positive(said["timeout_s"], "runConfig.timeout_s")
-
-
-def _admission(said: Mapping[str, Any]) -> dict[str, Any]:
-    unknown = sorted(set(said) - {"max_depth", "on_full", "rate_limit", "deadline_cutoff_s"})
-    if unknown:
-        raise bad_field(f"admission.{unknown[0]:.80}", "is no field of an admission")
-    depth, on_full = said.get("max_depth"), said.get("on_full")
-    if depth is not None and not (type(depth) is int and 1 <= depth <= _MOST_DEPTH):
-        raise bad_field("admission.max_depth", "must be an integer from 1")
-    if on_full is not None and on_full not in ON_FULL:
-        raise bad_field("admission.on_full", f"must be one of {', '.join(ON_FULL)}")
-    made: dict[str, Any] = {"max_depth": depth, "on_full": on_full}
-    for field, name in (("rate_limit", "rate_limit"), ("deadline_cutoff_s", "cutoff_s")):
-        limit = said.get(field)
-        made[name] = None if limit is None else _positive(limit, f"admission.{field}")
-    return made
-
-
-def _positive(said: Any, field: str) -> float:
-    if type(said) not in (int, float) or not 0 < said < 1e9:
-        raise bad_field(field, "must be a number above 0")
-    return float(said)

@@ -7,20 +7,22 @@ import time
 from collections import Counter
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Annotated, Any, Final, NotRequired, TypeAlias, TypedDict
 
 from ...plane.statements import SQL
 from ...wire.messages import DEFAULT_QUEUE
-from ...wire.names import check_subscription
 from ..app import App
 from ..auth import Caller
 from ..http import HttpError, Request, Response
 from ..orders import Order
+from ..primitives import Wrong
 from ..records import WorkerRow
 from ..records.events import EventRow
 from ..render import answer, iso
-from ..structure import bad_field, read_map
+from ..shapes import SUBSCRIPTION, Time, above, checked, printable
+from ..structure import bad_field
 from ..workers import SETUP, TooMany
+from .stated import route
 
 _LONGEST_H: Final = 168.0
 _LATEST_S: Final = 253_402_300_799.0
@@ -31,12 +33,198 @@ _OUTCOMES: Final = 20
 _SHORT: Final = 12
 
 
+# --- what is asked for
+
+
+class WorkerQuery(TypedDict, total=False):
+    """Which workers; `state` may name several, by commas or by saying it again."""
+
+    compose_project: str
+    state: str
+    queue: str
+
+
+class WorkerRemoval(TypedDict, total=False):
+    """Whether its machine stays, where a provider made it."""
+
+    keep_instance: bool
+
+
+class WorkerCleanup(TypedDict):
+    """Those not heard of for so long."""
+
+    olderThanHours: Annotated[float, above(0, _LONGEST_H)]
+    dryRun: NotRequired[bool]
+
+
+def _bash(value: Any) -> str:
+    if type(value) is not str or not value.strip() or "\0" in value:
+        raise Wrong("must be the text of a bash script")
+    if len(value.encode("utf-8", "surrogateescape")) > _LARGEST_SCRIPT:
+        raise Wrong(f"must have at most {_LARGEST_SCRIPT // 1024} KiB", status=413)
+    return value
+
+
+class Setup(TypedDict):
+    """A script for bash; `refresh_capabilities`: what the worker can do is looked at anew once it has run."""
+
+    script: Annotated[str, checked(_bash, minLength=1)]
+    name: NotRequired[Annotated[str, printable(1, _LONGEST_NAME)]]
+    sudo: NotRequired[bool]
+    refresh_capabilities: NotRequired[bool]
+    refreshCapabilities: NotRequired[bool]
+
+
+def _epoch(value: Any) -> float:
+    if type(value) not in (int, float) or not 0 <= value <= _LATEST_S:
+        raise Wrong("must be an instant: until_epoch_s in seconds, or until in ISO 8601")
+    return float(value)
+
+
+def _iso(value: Any) -> str:
+    try:
+        datetime.fromisoformat(value)
+    except (TypeError, ValueError):
+        raise Wrong("must be an instant: until_epoch_s in seconds, or until in ISO 8601") from None
+    return str(value)
+
+
+class Hibernation(TypedDict):
+    """Until when, in either way."""
+
+    until_epoch_s: NotRequired[Annotated[float, checked(_epoch, minimum=0, maximum=_LATEST_S)]]
+    until: NotRequired[Annotated[str, checked(_iso, format="date-time")]]
+
+
+class Nothing(TypedDict):
+    """No field is asked for."""
+
+
+def _subscription(value: Any) -> str:
+    if value == DEFAULT_QUEUE:
+        raise Wrong(f"{DEFAULT_QUEUE!r} is not joined and not left: it is what a worker without queues serves")
+    return str(SUBSCRIPTION.check(value))
+
+
+_Subscriptions: TypeAlias = list[Annotated[str, checked(_subscription, **SUBSCRIPTION.says)]]
+
+
+class SubscriptionChange(TypedDict):
+    """Queues, or prefixes that end in `*`."""
+
+    add: NotRequired[_Subscriptions]
+    remove: NotRequired[_Subscriptions]
+
+
+# --- what is answered
+
+
+class WorkerRowShown(TypedDict):
+    """A worker as lists show it."""
+
+    id: str
+    namespace: str
+    label: str | None
+    name: str
+    state: str
+    lastSeenAt: Time | None
+    helloAt: Time
+    createdAt: Time
+    machineId: str
+    queues: list[str]
+    runners: list[str]
+    tags: list[str]
+    version: str | None
+    capabilities: dict[str, Any]
+    versions: dict[str, Any]
+    inFlight: int
+    maxInvocations: int | None
+    hibernateUntil: Time | None
+    providerName: str | None
+    hostStatus: str | None
+    composeProject: str | None
+    serverNodeId: str | None
+
+
+class WorkerList(TypedDict):
+    """The one heard of last first."""
+
+    workers: list[WorkerRowShown]
+    count: int
+
+
+class WorkerShown(WorkerRowShown):
+    """A worker, what waits for it, and how its last scripts ended."""
+
+    pendingSetupCommands: list[dict[str, Any]]
+    orders: list[dict[str, Any]]
+    setups: list[dict[str, Any]]
+
+
+class WorkerGone(TypedDict):
+    """`terminated`: an instance went, too."""
+
+    id: str
+    label: str | None
+    deleted: bool
+    terminated: bool
+
+
+class WorkerSilent(TypedDict):
+    """One that was not heard of."""
+
+    id: str
+    label: str | None
+    machineId: str
+    lastSeenAt: Time
+
+
+class WorkersCleaned(TypedDict):
+    """Those that went, or would have."""
+
+    count: int
+    deleted: list[WorkerSilent]
+    dryRun: bool
+
+
+class SetupOrdered(TypedDict):
+    """Its place among the scripts that wait."""
+
+    setup_id: str
+    worker_id: str
+    name: str | None
+    position: int
+
+
+class Hibernating(TypedDict):
+    """Until when it will have been told to be silent."""
+
+    id: str
+    worker_id: str
+    until_epoch_s: float
+    until: Time
+
+
+class Ordered(TypedDict):
+    """An order waits for the worker's next poll."""
+
+    id: str
+    worker_id: str
+
+
+class Subscribed(TypedDict):
+    """What it polls from now on."""
+
+    id: str
+    queues: list[str]
+
+
 # --- what is shown
 
 
-async def listing(app: App, request: Request, caller: Caller) -> Response:
+@route(WorkerList, query=WorkerQuery)
+async def listing(app: App, request: Request, caller: Caller, *, query: WorkerQuery) -> Response:
     """GET /v1/namespaces/:ns/workers?compose_project&state&queue: the one heard of last first."""
-    query = request.query
     running = _running(app, caller.ns)
     found = [
         row_body(app, row, running)
@@ -52,28 +240,31 @@ async def listing(app: App, request: Request, caller: Caller) -> Response:
     return answer(request, {"workers": found, "count": len(found)})
 
 
+@route(WorkerShown, refuses=(404,))
 async def show(app: App, request: Request, caller: Caller) -> Response:
     """GET /v1/namespaces/:ns/workers/:id: also what waits for it, and how its last scripts ended."""
     row = known(app, request, caller)
     ended = await app.records.events.page(caller.ns, worker=row.id, type=SETUP, limit=_OUTCOMES)
     waiting = app.orders.of(caller.ns, row.id)
     delivered = app.orders.delivered(caller.ns, row.id)
-    body = row_body(app, row, _running(app, caller.ns))
-    body["pendingSetupCommands"] = [{"id": one.id, **one.body} for one in waiting if one.kind == SETUP]
-    body["orders"] = [
-        {"id": one.id, "kind": one.kind, "body": dict(one.body), "createdAt": iso(one.at)}
-        for one in waiting
-        if one.kind != SETUP
-    ]
-    body["setups"] = [
-        *(_script(one.id, one.body, "pending", one.at) for one in reversed(waiting) if one.kind == SETUP),
-        *(_script(one.id, one.body, "delivered", one.at) for one in reversed(delivered)),
-        *(_outcome(event) for event in ended),
-    ]
-    return answer(request, body)
+    told: WorkerShown = {
+        **row_body(app, row, _running(app, caller.ns)),
+        "pendingSetupCommands": [{"id": one.id, **one.body} for one in waiting if one.kind == SETUP],
+        "orders": [
+            {"id": one.id, "kind": one.kind, "body": dict(one.body), "createdAt": iso(one.at)}
+            for one in waiting
+            if one.kind != SETUP
+        ],
+        "setups": [
+            *(_script(one.id, one.body, "pending", one.at) for one in reversed(waiting) if one.kind == SETUP),
+            *(_script(one.id, one.body, "delivered", one.at) for one in reversed(delivered)),
+            *(_outcome(event) for event in ended),
+        ],
+    }
+    return answer(request, told)
 
 
-def row_body(app: App, row: WorkerRow, running: Mapping[str, int]) -> dict[str, Any]:
+def row_body(app: App, row: WorkerRow, running: Mapping[str, int]) -> WorkerRowShown:
     """One row; times in ISO 8601 (S-302…S-305)."""
     info = json.loads(row.info)
     capabilities, versions = info.get("capabilities") or {}, info.get("versions") or {}
@@ -134,7 +325,8 @@ def _text(said: Any) -> str | None:
 # --- what is ordered
 
 
-async def kill(app: App, request: Request, caller: Caller) -> Response:
+@route(WorkerGone, query=WorkerRemoval, refuses=(404,))
+async def kill(app: App, request: Request, caller: Caller, *, query: WorkerRemoval) -> Response:
     """DELETE /v1/namespaces/:ns/workers/:id?keep_instance: forget it; its next poll is told to leave.
 
     `terminated` says whether an instance went too. No provider is attached to a worker yet, so none does.
@@ -144,75 +336,63 @@ async def kill(app: App, request: Request, caller: Caller) -> Response:
     return answer(request, {"id": row.id, "label": row.label, "deleted": True, "terminated": False})
 
 
-async def cleanup(app: App, request: Request, caller: Caller) -> Response:
+@route(WorkersCleaned, body=WorkerCleanup, wrong=400)
+async def cleanup(app: App, request: Request, caller: Caller, *, body: WorkerCleanup) -> Response:
     """POST /v1/namespaces/:ns/workers/cleanup {olderThanHours, dryRun} → {count, deleted}"""
-    body, _encoding = await read_map(request)
-    hours, dry_run = body.get("olderThanHours"), body.get("dryRun", False)
-    if not isinstance(hours, int | float) or isinstance(hours, bool) or not 0 < hours <= _LONGEST_H:
-        raise bad_field("olderThanHours", f"must be a number above 0 and at most {_LONGEST_H:g}", status=400)
-    if type(dry_run) is not bool:
-        raise bad_field("dryRun", "must be true or false", status=400)
+    hours, dry_run = body["olderThanHours"], body.get("dryRun", False)
     rows = app.workers.silent_for(caller.ns, hours * 3600)
     if not dry_run:
         await app.workers.remove(rows, action="worker.cleanup", actor=caller.name)
-    told = [
+    told: list[WorkerSilent] = [
         {"id": row.id, "label": row.label, "machineId": row.machine_id, "lastSeenAt": iso(_seen(app, row))}
         for row in rows
     ]
     return answer(request, {"count": len(told), "deleted": told, "dryRun": dry_run})
 
 
-async def setup(app: App, request: Request, caller: Caller) -> Response:
+@route({202: SetupOrdered}, body=Setup, refuses=(404, 429))
+async def setup(app: App, request: Request, caller: Caller, *, body: Setup) -> Response:
     """POST /v1/namespaces/:ns/workers/:id/setup {script, sudo?, refresh_capabilities?, name?}: 202, in its turn."""
-    body, _encoding = await read_map(request)
     row = known(app, request, caller)
-    script, name = body.get("script"), body.get("name")
-    if type(script) is not str or not script.strip() or "\0" in script:
-        raise bad_field("script", "must be the text of a bash script")
-    if len(script.encode("utf-8", "surrogateescape")) > _LARGEST_SCRIPT:
-        raise bad_field("script", f"must have at most {_LARGEST_SCRIPT // 1024} KiB", status=413)
-    if name is not None and (type(name) is not str or not 0 < len(name) <= _LONGEST_NAME or not name.isprintable()):
-        raise bad_field("name", f"must be 1 to {_LONGEST_NAME} printable characters")
-    wanted: dict[str, Any] = {"script": script}
-    for field, spelt in (("sudo", "sudo"), ("refresh_capabilities", "refreshCapabilities")):
-        said = next((body[key] for key in (field, spelt) if body.get(key) is not None), False)
-        if type(said) is not bool:
-            raise bad_field(field, "must be true or false")
-        if said:
-            wanted[field] = True
+    name = body.get("name")
+    wanted: dict[str, Any] = {"script": body["script"]}
+    if body.get("sudo"):
+        wanted["sudo"] = True
+    if body.get("refresh_capabilities", body.get("refreshCapabilities")):
+        wanted["refresh_capabilities"] = True
     if name is not None:
         wanted["name"] = name
     order = await _order(app, caller, row, SETUP, wanted)
     ahead = sum(one.kind == SETUP for one in app.orders.of(row.ns, row.id))
-    told = {"setup_id": order.id, "worker_id": row.id, "name": name, "position": max(ahead, 1)}
+    told: SetupOrdered = {"setup_id": order.id, "worker_id": row.id, "name": name, "position": max(ahead, 1)}
     return answer(request, told, status=202)
 
 
-async def hibernate(app: App, request: Request, caller: Caller) -> Response:
+@route({202: Hibernating}, body=Hibernation, wrong=400, refuses=(404, 429))
+async def hibernate(app: App, request: Request, caller: Caller, *, body: Hibernation) -> Response:
     """POST /v1/namespaces/:ns/workers/:id/hibernate {until_epoch_s} or {until: ISO 8601}; 400 when it is over."""
-    body, _encoding = await read_map(request)
     row = known(app, request, caller)
     until = _instant(body)
     if until <= time.time():
         raise bad_field("until", "is in the past", status=400, hint="name a later instant")
     order = await _order(app, caller, row, "hibernate", {"until_epoch_s": until})
-    told = {"id": order.id, "worker_id": row.id, "until_epoch_s": until, "until": iso(until)}
+    told: Hibernating = {"id": order.id, "worker_id": row.id, "until_epoch_s": until, "until": iso(until)}
     return answer(request, told, status=202)
 
 
-async def reset(app: App, request: Request, caller: Caller) -> Response:
+@route({202: Ordered}, body=Nothing, optional=True, refuses=(404, 429))
+async def reset(app: App, request: Request, caller: Caller, *, body: Nothing) -> Response:
     """POST /v1/namespaces/:ns/workers/:id/reset: its back-off begins anew with its next poll."""
-    await read_map(request, optional=True)
     row = known(app, request, caller)
     order = await _order(app, caller, row, "reset_backoff", {})
     return answer(request, {"id": order.id, "worker_id": row.id}, status=202)
 
 
-async def queues(app: App, request: Request, caller: Caller) -> Response:
+@route(Subscribed, body=SubscriptionChange, refuses=(404,))
+async def queues(app: App, request: Request, caller: Caller, *, body: SubscriptionChange) -> Response:
     """POST /v1/namespaces/:ns/workers/:id/queues {add: […], remove: […]}: from its next poll on."""
-    body, _encoding = await read_map(request)
     row = known(app, request, caller)
-    add, remove = _names(body, "add"), _names(body, "remove")
+    add, remove = body.get("add", []), body.get("remove", [])
     if not add and not remove:
         raise bad_field("add", "name at least one queue to add or to remove")
     exist = {name for name, *_ in app.dispatcher.rows(SQL.queues, {"ns": caller.ns})}
@@ -250,24 +430,13 @@ def _seen(app: App, row: WorkerRow) -> float:
     return app.records.workers.seen_at(row) or row.hello_at
 
 
-def _names(body: Mapping[str, Any], field: str) -> list[str]:
-    said = body.get(field) or []
-    if type(said) is not list:
-        raise bad_field(field, "must be an array of queue names")
-    if DEFAULT_QUEUE in said:
-        why = f"{DEFAULT_QUEUE!r} is not joined and not left: it is what a worker without queues serves"
-        raise bad_field(field, why)
-    return [check_subscription(name, field) for name in said]
-
-
-def _instant(body: Mapping[str, Any]) -> float:
-    epoch, text = body.get("until_epoch_s"), body.get("until")
-    if isinstance(epoch, int | float) and not isinstance(epoch, bool) and 0 <= epoch <= _LATEST_S:
-        return float(epoch)
-    if type(text) is str:
-        try:
-            at = datetime.fromisoformat(text)
-            return (at if at.tzinfo is not None else at.replace(tzinfo=UTC)).timestamp()
-        except (ValueError, OverflowError):
-            pass
-    raise bad_field("until", "must be an instant: until_epoch_s in seconds, or until in ISO 8601", status=400)
+def _instant(body: Hibernation) -> float:
+    if "until_epoch_s" in body:
+        return body["until_epoch_s"]
+    if "until" not in body:
+        raise bad_field("until", "is required, or until_epoch_s", status=400)
+    at = datetime.fromisoformat(body["until"])
+    try:
+        return (at if at.tzinfo is not None else at.replace(tzinfo=UTC)).timestamp()
+    except (ValueError, OverflowError):
+        raise bad_field("until", "is no instant", status=400) from None
