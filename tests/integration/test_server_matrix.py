@@ -58,6 +58,13 @@ STATED = {
         POST /v1/namespaces/{ns}/providers/{name}/restore; POST /v1/namespaces/{ns}/providers/{name}/resolve
         POST /v1/namespaces/{ns}/modes; PATCH /v1/namespaces/{ns}/modes/{name}
         DELETE /v1/namespaces/{ns}/modes/{name}
+        GET /v1/namespaces/{ns}/tunnels; POST /v1/namespaces/{ns}/tunnels; GET /v1/namespaces/{ns}/tunnels/{name}
+        PATCH /v1/namespaces/{ns}/tunnels/{name}; DELETE /v1/namespaces/{ns}/tunnels/{name}
+        GET /v1/namespaces/{ns}/mounts; POST /v1/namespaces/{ns}/mounts; GET /v1/namespaces/{ns}/mounts/{name}
+        PATCH /v1/namespaces/{ns}/mounts/{name}; DELETE /v1/namespaces/{ns}/mounts/{name}
+        GET /v1/namespaces/{ns}/storages; POST /v1/namespaces/{ns}/storages; GET /v1/namespaces/{ns}/storages/{name}
+        PATCH /v1/namespaces/{ns}/storages/{name}; DELETE /v1/namespaces/{ns}/storages/{name}
+        POST /v1/namespaces/{ns}/storages/{name}/credentials
         GET /v1/namespaces/{ns}/workers/{id}/keys; POST /v1/namespaces/{ns}/workers/{id}/keys/{key_id}/revoke
         POST /v1/namespaces/{ns}/workers/{id}/update
         GET /v1/namespaces/{ns}/nymph-target; PUT /v1/namespaces/{ns}/nymph-target
@@ -68,6 +75,7 @@ STATED = {
     """,
     "producers": """
         GET /v1/namespaces/{ns}/modes; GET /v1/namespaces/{ns}/modes/{name}
+        GET /v1/namespaces/{ns}/code-repos; POST /v1/namespaces/{ns}/code-repos
         POST /v1/producer/submit; POST /v1/producer/submit/delayed; POST /v1/producer/await
         GET /v1/producer/invocations/{id}/result/stream
         POST /v1/producer/invocations/{id}/cancel; POST /v1/producer/invocations/{id}/trim
@@ -82,7 +90,7 @@ STATED = {
     """,
     "every token": """
         GET /v1/namespaces/{ns}/whoami; POST /v1/namespaces/{ns}/payloads/presign
-        GET /v1/admin/nymph-releases/{ref}
+        GET /v1/admin/nymph-releases/{ref}; POST /v1/namespaces/{ns}/storages/{name}/presign
     """,
 }
 WHO: dict[str, str] = {

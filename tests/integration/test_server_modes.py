@@ -6,25 +6,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from served import ADMIN, JSON, Answer, Served, new_id, running
+from served import ADMIN, Served, new_id, running
+from spaces import Space, namespace, token_of
 
 SECRET = {"name": "keys", "kind": "opaque", "plaintext": "planted-5b1f"}
 
 
-class Client:
-    """One namespace of a server, over JSON."""
-
-    def __init__(self, server: Served, ns: str | None = None, token: str | None = None) -> None:
-        self.server, self.ns, self.token = server, ns or f"ns-{new_id()}", token
-
-    def __call__(self, method: str, path: str, body: Any = None) -> Answer:
-        at = f"/v1/namespaces/{self.ns}/{path}"
-        return self.server.call(method, at, body, encoding=JSON, token=self.token, Accept=JSON)
+class Client(Space):
+    """With a way to add a mode."""
 
     def add(self, name: str, **config: Any) -> Any:
-        answer = self("POST", "modes", {"name": name, **config})
-        assert answer.status == 201, answer.raw
-        return answer.body
+        return self.made("modes", {"name": name, **config})
 
 
 @pytest.fixture
@@ -176,25 +168,15 @@ def test_the_depth_of_a_mode_is_bounded_and_text_that_looks_like_a_reference_is_
 
 @pytest.mark.inventory("S-638")
 def test_siblings_of_an_org_read_modes_and_strangers_do_not(secured_server: Served) -> None:
-    def namespace(org: str | None) -> str:
-        name = f"ns-{new_id()}"
-        made = secured_server.call("POST", "/v1/admin/namespaces", {"name": name, "orgId": org}, encoding=JSON)
-        assert made.status == 201
-        return name
-
-    def token(ns: str, scope: str) -> str:
-        body = {"name": f"t-{new_id()}", "scope": scope}
-        return str(secured_server.post(f"/v1/namespaces/{ns}/tokens", body, encoding=JSON).body["plaintext"])
-
     org = f"org-{new_id()}"
-    ours, sibling, stranger = namespace(org), namespace(org), namespace(None)
+    ours, sibling, stranger = (namespace(secured_server, one) for one in (org, org, None))
     Client(secured_server, ours, ADMIN).add("shared", timeout_s=1)
     Client(secured_server, sibling, ADMIN).add("shared", timeout_s=2)
-    reader = Client(secured_server, ours, token(sibling, "submit"))
+    reader = Client(secured_server, ours, token_of(secured_server, sibling, "submit"))
     assert reader("GET", "modes/shared").body["timeout_s"] == 1
     assert [row["name"] for row in reader("GET", "modes").body["modes"]] == ["shared"]
     assert reader("PATCH", "modes/shared", {"timeout_s": 9}).status == 403
-    assert Client(secured_server, ours, token(stranger, "full"))("GET", "modes").status == 403
+    assert Client(secured_server, ours, token_of(secured_server, stranger))("GET", "modes").status == 403
 
 
 def test_modes_are_told_of_survive_a_restart_and_go_with_their_namespace(tmp_path: Path) -> None:

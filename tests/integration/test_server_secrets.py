@@ -229,6 +229,7 @@ def test_a_provider_is_added_listed_shown_changed_and_hidden(call: Client) -> No
         "createdAt": "",
         "updatedAt": "",
         "deletedAt": None,
+        "tunnel": None,
     }
     assert call.provider("box", {}).status == 409
     assert call.provider("No", {}).status == call.provider("x", {}, launcher="ssh").status == 400

@@ -65,5 +65,27 @@ CREATE TABLE mode (
 ) WITHOUT ROWID;
 
 -- to: 4
+-- Not released yet: what comes before it is goes into this step, and into the schema of statements.sql.
 -- Tokens that expire.
 ALTER TABLE token ADD COLUMN expires_at REAL;
+-- Tunnels, mounts, storages and archives of code; a provider's tunnel.
+ALTER TABLE provider ADD COLUMN tunnel TEXT;
+CREATE TABLE tunnel (
+  ns TEXT NOT NULL, name TEXT NOT NULL, kind TEXT NOT NULL, config TEXT NOT NULL, revision INTEGER NOT NULL,
+  created_at REAL NOT NULL, updated_at REAL NOT NULL, PRIMARY KEY (ns, name)
+) WITHOUT ROWID;
+CREATE TABLE mount (
+  ns TEXT NOT NULL, name TEXT NOT NULL, kind TEXT NOT NULL, config TEXT NOT NULL, revision INTEGER NOT NULL,
+  created_at REAL NOT NULL, updated_at REAL NOT NULL, PRIMARY KEY (ns, name)
+) WITHOUT ROWID;
+CREATE TABLE storage (
+  ns TEXT NOT NULL, name TEXT NOT NULL, kind TEXT NOT NULL, description TEXT NOT NULL, config TEXT NOT NULL,
+  bucket TEXT NOT NULL, prefix TEXT NOT NULL, endpoint TEXT NOT NULL, revision INTEGER NOT NULL,
+  created_at REAL NOT NULL, updated_at REAL NOT NULL, deleted_at REAL, PRIMARY KEY (ns, name)
+) WITHOUT ROWID;
+CREATE UNIQUE INDEX storage_target ON storage (ns, bucket, prefix, endpoint) WHERE deleted_at IS NULL;
+CREATE TABLE code_repo (
+  ns TEXT NOT NULL, id TEXT NOT NULL, remote TEXT NOT NULL, commit_hash TEXT NOT NULL, ref TEXT,
+  archive_key TEXT NOT NULL, storage TEXT NOT NULL, created_at REAL NOT NULL, PRIMARY KEY (ns, id),
+  UNIQUE (ns, remote, commit_hash)
+) WITHOUT ROWID;

@@ -21,7 +21,9 @@ from .statements import SQL
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderRow:
-    """One provider. `dispatch` is None where its launcher's usual way holds; times are Unix seconds."""
+    """One provider. `dispatch` is None where its launcher's usual way holds, `tunnel` the name of the one that it is
+    reached through; times are Unix seconds.
+    """
 
     ns: str
     name: str
@@ -32,6 +34,7 @@ class ProviderRow:
     created_at: float
     updated_at: float
     deleted_at: float | None = None
+    tunnel: str | None = None
 
     @property
     def plain_name(self) -> str:

@@ -59,11 +59,31 @@ CREATE TABLE secret (
 ) WITHOUT ROWID;
 CREATE TABLE provider (
   ns TEXT NOT NULL, name TEXT NOT NULL, launcher TEXT NOT NULL, kwargs TEXT NOT NULL, dispatch TEXT,
-  hidden INTEGER NOT NULL, created_at REAL NOT NULL, updated_at REAL NOT NULL, deleted_at REAL, PRIMARY KEY (ns, name)
+  hidden INTEGER NOT NULL, created_at REAL NOT NULL, updated_at REAL NOT NULL, deleted_at REAL, tunnel TEXT,
+  PRIMARY KEY (ns, name)
 ) WITHOUT ROWID;
 CREATE TABLE mode (
   ns TEXT NOT NULL, name TEXT NOT NULL, config TEXT NOT NULL, revision INTEGER NOT NULL, created_at REAL NOT NULL,
   updated_at REAL NOT NULL, PRIMARY KEY (ns, name)
+) WITHOUT ROWID;
+CREATE TABLE tunnel (
+  ns TEXT NOT NULL, name TEXT NOT NULL, kind TEXT NOT NULL, config TEXT NOT NULL, revision INTEGER NOT NULL,
+  created_at REAL NOT NULL, updated_at REAL NOT NULL, PRIMARY KEY (ns, name)
+) WITHOUT ROWID;
+CREATE TABLE mount (
+  ns TEXT NOT NULL, name TEXT NOT NULL, kind TEXT NOT NULL, config TEXT NOT NULL, revision INTEGER NOT NULL,
+  created_at REAL NOT NULL, updated_at REAL NOT NULL, PRIMARY KEY (ns, name)
+) WITHOUT ROWID;
+CREATE TABLE storage (
+  ns TEXT NOT NULL, name TEXT NOT NULL, kind TEXT NOT NULL, description TEXT NOT NULL, config TEXT NOT NULL,
+  bucket TEXT NOT NULL, prefix TEXT NOT NULL, endpoint TEXT NOT NULL, revision INTEGER NOT NULL,
+  created_at REAL NOT NULL, updated_at REAL NOT NULL, deleted_at REAL, PRIMARY KEY (ns, name)
+) WITHOUT ROWID;
+CREATE UNIQUE INDEX storage_target ON storage (ns, bucket, prefix, endpoint) WHERE deleted_at IS NULL;
+CREATE TABLE code_repo (
+  ns TEXT NOT NULL, id TEXT NOT NULL, remote TEXT NOT NULL, commit_hash TEXT NOT NULL, ref TEXT,
+  archive_key TEXT NOT NULL, storage TEXT NOT NULL, created_at REAL NOT NULL, PRIMARY KEY (ns, id),
+  UNIQUE (ns, remote, commit_hash)
 ) WITHOUT ROWID;
 
 -- name: namespaces
@@ -273,6 +293,64 @@ DELETE FROM mode WHERE ns = :ns AND name = :name
 -- name: drop_modes_of
 DELETE FROM mode WHERE ns = :ns
 
+-- name: tunnels
+SELECT ns, name, kind, config, revision, created_at, updated_at FROM tunnel
+
+-- name: put_tunnel
+INSERT INTO tunnel (ns, name, kind, config, revision, created_at, updated_at)
+VALUES (:ns, :name, :kind, :config, :revision, :created_at, :updated_at)
+ON CONFLICT (ns, name) DO UPDATE SET config = excluded.config, revision = excluded.revision,
+                                     updated_at = excluded.updated_at
+
+-- name: drop_tunnel
+DELETE FROM tunnel WHERE ns = :ns AND name = :name
+
+-- name: drop_tunnels_of
+DELETE FROM tunnel WHERE ns = :ns
+
+-- name: mounts
+SELECT ns, name, kind, config, revision, created_at, updated_at FROM mount
+
+-- name: put_mount
+INSERT INTO mount (ns, name, kind, config, revision, created_at, updated_at)
+VALUES (:ns, :name, :kind, :config, :revision, :created_at, :updated_at)
+ON CONFLICT (ns, name) DO UPDATE SET config = excluded.config, revision = excluded.revision,
+                                     updated_at = excluded.updated_at
+
+-- name: drop_mount
+DELETE FROM mount WHERE ns = :ns AND name = :name
+
+-- name: drop_mounts_of
+DELETE FROM mount WHERE ns = :ns
+
+-- name: storages
+SELECT ns, name, kind, description, config, bucket, prefix, endpoint, revision, created_at, updated_at, deleted_at
+FROM storage
+
+-- name: add_storage
+INSERT INTO storage (ns, name, kind, description, config, bucket, prefix, endpoint, revision, created_at, updated_at,
+                     deleted_at)
+VALUES (:ns, :name, :kind, :description, :config, :bucket, :prefix, :endpoint, :revision, :created_at, :updated_at,
+        :deleted_at)
+
+-- name: change_storage
+UPDATE storage SET name = :name, description = :description, config = :config, revision = :revision,
+                   updated_at = :updated_at, deleted_at = :deleted_at
+WHERE ns = :ns AND name = :before
+
+-- name: drop_storages_of
+DELETE FROM storage WHERE ns = :ns
+
+-- name: code_repos
+SELECT ns, id, remote, commit_hash, ref, archive_key, storage, created_at FROM code_repo
+
+-- name: add_code_repo
+INSERT INTO code_repo (ns, id, remote, commit_hash, ref, archive_key, storage, created_at)
+VALUES (:ns, :id, :remote, :commit_hash, :ref, :archive_key, :storage, :created_at)
+
+-- name: drop_code_repos_of
+DELETE FROM code_repo WHERE ns = :ns
+
 -- name: note
 INSERT INTO audit (at, actor, ns, action, subject) VALUES (:now, :actor, :ns, :action, :subject)
 
@@ -295,15 +373,15 @@ DELETE FROM secret WHERE ns = :ns AND name = :name
 DELETE FROM secret WHERE ns = :ns
 
 -- name: providers
-SELECT ns, name, launcher, kwargs, dispatch, hidden, created_at, updated_at, deleted_at FROM provider
+SELECT ns, name, launcher, kwargs, dispatch, hidden, created_at, updated_at, deleted_at, tunnel FROM provider
 
 -- name: add_provider
-INSERT INTO provider (ns, name, launcher, kwargs, dispatch, hidden, created_at, updated_at, deleted_at)
-VALUES (:ns, :name, :launcher, :kwargs, :dispatch, :hidden, :created_at, :updated_at, :deleted_at)
+INSERT INTO provider (ns, name, launcher, kwargs, dispatch, hidden, created_at, updated_at, deleted_at, tunnel)
+VALUES (:ns, :name, :launcher, :kwargs, :dispatch, :hidden, :created_at, :updated_at, :deleted_at, :tunnel)
 
 -- name: change_provider
 UPDATE provider SET name = :name, kwargs = :kwargs, dispatch = :dispatch, hidden = :hidden, updated_at = :updated_at,
-                    deleted_at = :deleted_at
+                    deleted_at = :deleted_at, tunnel = :tunnel
 WHERE ns = :ns AND name = :before
 
 -- name: drop_providers_of

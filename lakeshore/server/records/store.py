@@ -24,9 +24,11 @@ from typing import Final, Literal
 import trio
 
 from ...wire.names import Ulids
+from .code_repos import CodeRepoRows
 from .commits import Commits, Statement, Statements
 from .daemon_keys import DaemonKeys
 from .enroll_tokens import EnrollTokens
+from .entries import EntryRows
 from .events import Events
 from .file import open_file
 from .modes import ModeRows
@@ -37,6 +39,7 @@ from .releases import ReleaseRows
 from .schedules import Schedules
 from .secrets import SecretRows
 from .statements import SQL
+from .storages import StorageRows
 from .workers import WorkerRow, WorkerRows
 
 log = logging.getLogger(__name__)
@@ -108,6 +111,10 @@ class Records:
         self.secrets = SecretRows(self._conn, self._change)
         self.providers = ProviderRows(self._conn, self._change)
         self.modes = ModeRows(self._conn, self._change)
+        self.tunnels = EntryRows(self._conn, self._change, "tunnel")
+        self.mounts = EntryRows(self._conn, self._change, "mount")
+        self.storages = StorageRows(self._conn, self._change)
+        self.code_repos = CodeRepoRows(self._conn, self._change)
         self.orders = OrderRows(self._conn, self._change)
         self.workers = WorkerRows(self._conn, self._change, now=now)
         self.events = Events(path, self._change)
@@ -126,6 +133,10 @@ class Records:
             log.warning("when tokens were last used could not be written down: %s", error)
         self.events.close()
         self._conn.close()
+
+    def new_id(self) -> str:
+        """An id that sorts by time."""
+        return self._ids.new()
 
     # --- namespaces
 
@@ -201,6 +212,10 @@ class Records:
                     (SQL.drop_secrets_of, {"ns": name}),
                     (SQL.drop_providers_of, {"ns": name}),
                     (SQL.drop_modes_of, {"ns": name}),
+                    (SQL.drop_tunnels_of, {"ns": name}),
+                    (SQL.drop_mounts_of, {"ns": name}),
+                    (SQL.drop_storages_of, {"ns": name}),
+                    (SQL.drop_code_repos_of, {"ns": name}),
                     (SQL.drop_namespace, {"name": name}),
                     self.note(actor, name, "namespace.delete", name),
                 )
@@ -214,6 +229,10 @@ class Records:
             self.secrets.forget(name)
             self.providers.forget(name)
             self.modes.forget(name)
+            self.tunnels.forget(name)
+            self.mounts.forget(name)
+            self.storages.forget(name)
+            self.code_repos.forget(name)
             self.workers.forget(name)
             self.version += 1
             return True

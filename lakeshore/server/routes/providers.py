@@ -34,14 +34,16 @@ class ProviderAdd(TypedDict):
     launcher: Annotated[str, one_of(*USUAL_DISPATCH)]
     kwargs: NotRequired[dict[str, Any]]
     dispatch: NotRequired[Annotated[str, one_of(*_DISPATCHES)] | None]
+    tunnel: NotRequired[str | None]
 
 
 class ProviderChange(TypedDict, total=False):
-    """`kwargs` replaces them all; null as `dispatch` is the launcher's usual one."""
+    """`kwargs` replaces them all; null as `dispatch` is the launcher's usual one; no text as `tunnel` is none."""
 
     kwargs: dict[str, Any]
     dispatch: Annotated[str, one_of(*_DISPATCHES)] | None
     hidden: bool
+    tunnel: str | None
     launcher: Annotated[
         Any, refused("cannot be changed", hint="remove the provider, and add it again with the other launcher")
     ]
@@ -64,6 +66,7 @@ class ProviderShown(TypedDict):
     kwargs: dict[str, Any]
     dispatch: str
     hidden: bool
+    tunnel: str | None
     createdAt: Time
     updatedAt: Time
     deletedAt: Time | None
@@ -93,8 +96,8 @@ async def show(app: App, request: Request, caller: Caller) -> Response:
 
 @route({201: ProviderShown}, body=ProviderAdd, wrong=400, refuses=(409, 422))
 async def add(app: App, request: Request, caller: Caller, *, body: ProviderAdd) -> Response:
-    """POST /v1/namespaces/:ns/providers {name, launcher, kwargs?, dispatch?}: 201; 409 for a name that is taken in the
-    org.
+    """POST /v1/namespaces/:ns/providers {name, launcher, kwargs?, dispatch?, tunnel?}: 201; 409 for a name that the
+    org has already.
     """
     name = body["name"]
     now = time.time()
@@ -107,8 +110,10 @@ async def add(app: App, request: Request, caller: Caller, *, body: ProviderAdd) 
         hidden=False,
         created_at=now,
         updated_at=now,
+        tunnel=body.get("tunnel") or None,
     )
-    async with app.records.providers.turn:
+    async with app.records.tunnels.turn, app.records.providers.turn:
+        _need_tunnel(app, caller.ns, row.tunnel)
         _need_free(app, caller.ns, name)
         await app.records.providers.add(row, app.records.note(caller.name, caller.ns, "provider.add", name))
     return answer(request, _shown(row), status=201)
@@ -116,7 +121,9 @@ async def add(app: App, request: Request, caller: Caller, *, body: ProviderAdd) 
 
 @route(ProviderShown, body=ProviderChange, wrong=400, refuses=(404, 422))
 async def patch(app: App, request: Request, caller: Caller, *, body: ProviderChange) -> Response:
-    """PATCH /v1/namespaces/:ns/providers/:name {kwargs?, dispatch?, hidden?}: `kwargs` replaces them all."""
+    """PATCH /v1/namespaces/:ns/providers/:name {kwargs?, dispatch?, hidden?, tunnel?}: `kwargs` replaces them all, an
+    empty `tunnel` detaches it.
+    """
     changed: dict[str, Any] = {"updated_at": time.time()}
     if "kwargs" in body:
         changed["kwargs"] = _kwargs(app, caller.ns, body["kwargs"])
@@ -124,7 +131,10 @@ async def patch(app: App, request: Request, caller: Caller, *, body: ProviderCha
         changed["dispatch"] = body["dispatch"]
     if "hidden" in body:
         changed["hidden"] = body["hidden"]
-    async with app.records.providers.turn:
+    if "tunnel" in body:
+        changed["tunnel"] = body["tunnel"] or None
+    async with app.records.tunnels.turn, app.records.providers.turn:
+        _need_tunnel(app, caller.ns, changed.get("tunnel"))
         row = _row(app, request, caller)
         note = app.records.note(caller.name, caller.ns, "provider.change", row.name)
         made = await app.records.providers.change(row, note, **changed)
@@ -146,10 +156,13 @@ async def remove(app: App, request: Request, caller: Caller) -> Response:
 
 @route(ProviderShown, refuses=(404, 409))
 async def restore(app: App, request: Request, caller: Caller) -> Response:
-    """POST /v1/namespaces/:ns/providers/:name/restore: by its plain name, or by the one that it has now."""
+    """POST /v1/namespaces/:ns/providers/:name/restore: by its plain name, or by the one that it has now.
+
+    A tunnel that is gone meanwhile is detached.
+    """
     name = request.params["name"]
     providers = app.records.providers
-    async with providers.turn:
+    async with app.records.tunnels.turn, providers.turn:
         row = providers.get(caller.ns, name)
         if row is None or row.deleted_at is None:
             row = providers.removed(caller.ns, name) or row
@@ -158,7 +171,9 @@ async def restore(app: App, request: Request, caller: Caller) -> Response:
         if row.deleted_at is not None:
             _need_free(app, caller.ns, row.plain_name)
             note = app.records.note(caller.name, caller.ns, "provider.restore", row.plain_name)
-            row = await providers.change(row, note, name=row.plain_name, deleted_at=None, updated_at=time.time())
+            tunnel = row.tunnel if row.tunnel and app.records.tunnels.get(row.ns, row.tunnel) else None
+            changed: dict[str, Any] = {"name": row.plain_name, "tunnel": tunnel, "updated_at": time.time()}
+            row = await providers.change(row, note, deleted_at=None, **changed)
     return answer(request, _shown(row))
 
 
@@ -208,6 +223,12 @@ def _kwargs(app: App, ns: str, value: dict[str, Any]) -> dict[str, Any]:
     return value
 
 
+def _need_tunnel(app: App, ns: str, name: str | None) -> None:
+    """With the tunnels' turn held: one that is referred to is not removed."""
+    if name is not None and app.records.tunnels.get(ns, name) is None:
+        raise HttpError(422, f"tunnel: no tunnel {name!r:.80}", "tunnel", "`lakeshore tunnels list` shows them")
+
+
 def _dispatch_of(row: ProviderRow) -> str:
     said = row.kwargs.get("dispatch")
     return said if said in _DISPATCHES else row.dispatch or USUAL_DISPATCH[row.launcher]
@@ -246,6 +267,7 @@ def _shown(row: ProviderRow) -> ProviderShown:
         "kwargs": row.kwargs,
         "dispatch": _dispatch_of(row),
         "hidden": row.hidden,
+        "tunnel": row.tunnel,
         "createdAt": iso(row.created_at),
         "updatedAt": iso(row.updated_at),
         "deletedAt": iso(row.deleted_at),

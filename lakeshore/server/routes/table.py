@@ -38,6 +38,7 @@ from ..render import as_json
 from . import (
     blobs,
     chunks,
+    code_repos,
     daemon,
     daemon_keys,
     enroll_tokens,
@@ -48,6 +49,7 @@ from . import (
     invocations,
     logs,
     modes,
+    mounts,
     namespaces,
     payloads,
     producer,
@@ -56,6 +58,8 @@ from . import (
     releases,
     schedules,
     secrets,
+    storages,
+    tunnels,
     workers,
 )
 from .stated import Media, route
@@ -113,6 +117,9 @@ _NS: Final = "/v1/namespaces/{ns}"
 _WORKER: Final = f"{_NS}/workers/{{id}}"
 _PROVIDER: Final = f"{_NS}/providers/{{name}}"
 _MODE: Final = f"{_NS}/modes/{{name}}"
+_TUNNEL: Final = f"{_NS}/tunnels/{{name}}"
+_MOUNT: Final = f"{_NS}/mounts/{{name}}"
+_STORAGE: Final = f"{_NS}/storages/{{name}}"
 _QUEUE: Final = f"{_NS}/queues/{{name}}"
 _RELEASES: Final = "/v1/admin/nymph-releases"
 _QUEUES: Final = "/v1/producer/queues"
@@ -193,6 +200,25 @@ TABLE: Final = (
     _row("GET", _MODE, "named", modes.show, PRODUCE),
     _row("PATCH", _MODE, "named", modes.patch),
     _row("DELETE", _MODE, "named", modes.remove),
+    _row("GET", f"{_NS}/tunnels", "named", tunnels.listing),
+    _row("POST", f"{_NS}/tunnels", "named", tunnels.add, creates=True),
+    _row("GET", _TUNNEL, "named", tunnels.show),
+    _row("PATCH", _TUNNEL, "named", tunnels.patch),
+    _row("DELETE", _TUNNEL, "named", tunnels.remove),
+    _row("GET", f"{_NS}/mounts", "named", mounts.listing),
+    _row("POST", f"{_NS}/mounts", "named", mounts.add, creates=True),
+    _row("GET", _MOUNT, "named", mounts.show),
+    _row("PATCH", _MOUNT, "named", mounts.patch),
+    _row("DELETE", _MOUNT, "named", mounts.remove),
+    _row("GET", f"{_NS}/storages", "named", storages.listing),
+    _row("POST", f"{_NS}/storages", "named", storages.add, creates=True),
+    _row("GET", _STORAGE, "named", storages.show),
+    _row("PATCH", _STORAGE, "named", storages.patch),
+    _row("DELETE", _STORAGE, "named", storages.remove),
+    _row("POST", f"{_STORAGE}/presign", "named", storages.presign, ANY),
+    _row("POST", f"{_STORAGE}/credentials", "named", storages.credentials),
+    _row("GET", f"{_NS}/code-repos", "named", code_repos.listing, PRODUCE),
+    _row("POST", f"{_NS}/code-repos", "named", code_repos.register, PRODUCE, creates=True),
     # queues
     _row("GET", f"{_NS}/queues", "named", queues.listing),
     _row("POST", f"{_NS}/queues", "named", queues.create),
