@@ -6,51 +6,86 @@ Reference: get-started/architecture, "CodeRepo"; python-sdk/happy-paths/10; S-24
 
 from __future__ import annotations
 
-import re
 import time
-from typing import Any, Final
+from typing import Annotated, Any, Final, NotRequired, TypedDict
 
 from ..app import App
 from ..auth import Caller
 from ..http import HttpError, Request, Response
 from ..records import CodeRepoRow
 from ..render import answer, iso
-from ..structure import bad_field, read_map
-from .entries import notes_of, page_of, text_of
+from ..shapes import Time, like, printable
+from .entries import PageQuery, notes_of, page_of
+from .stated import route
 
 USUAL_STORAGE: Final = "code-staging"
-_COMMIT: Final = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
-_LONGEST: Final = 2048
+_COMMIT: Final = like(r"[0-9a-f]{40}|[0-9a-f]{64}", "must be a whole commit hash, in lower case")
+_TEXT: Final = printable(1, 1024)
 
 
-async def listing(app: App, request: Request, caller: Caller) -> Response:
+class CodeRepoAdd(TypedDict):
+    """`ref` names a snapshot of a tree that had changes."""
+
+    remote: Annotated[str, printable(1, 2048)]
+    commit: Annotated[str, _COMMIT]
+    archiveKey: Annotated[str, _TEXT]
+    storageName: NotRequired[Annotated[str, _TEXT]]
+    ref: NotRequired[Annotated[str, _TEXT]]
+
+
+class CodeRepoQuery(PageQuery, total=False):
+    """Of which remote, of which commit."""
+
+    remote: str
+    commit: str
+
+
+class CodeRepoShown(TypedDict):
+    """An object of a storage."""
+
+    id: str
+    remote: str
+    commit: str
+    ref: str | None
+    archiveKey: str
+    storageName: str
+    namespace: str
+    createdAt: Time
+    alreadyArchived: NotRequired[bool]
+
+
+class CodeRepoList(TypedDict):
+    """Newest first; `next` is the cursor of the following page."""
+
+    codeRepos: list[CodeRepoShown]
+    next: str | None
+
+
+@route(CodeRepoList, query=CodeRepoQuery)
+async def listing(app: App, request: Request, caller: Caller, *, query: CodeRepoQuery) -> Response:
     """GET /v1/namespaces/:ns/code-repos?remote&commit&limit&cursor: newest first."""
-    commit = request.query.get("commit")
-    known = app.records.code_repos.of(caller.ns, request.query.get("remote"))
+    commit = query.get("commit")
+    known = app.records.code_repos.of(caller.ns, query.get("remote"))
     known = [row for row in known if commit in (None, row.commit_hash)]
-    rows, following = page_of(request, known, lambda row: row.id)
+    rows, following = page_of(query, known, lambda row: row.id)
     return answer(request, {"codeRepos": [_shown(row) for row in rows], "next": following})
 
 
-async def register(app: App, request: Request, caller: Caller) -> Response:
+@route({200: CodeRepoShown, 201: CodeRepoShown}, body=CodeRepoAdd)
+async def register(app: App, request: Request, caller: Caller, *, body: CodeRepoAdd) -> Response:
     """POST /v1/namespaces/:ns/code-repos {remote, commit, archiveKey, storageName?, ref?}
 
     201; 200 with `alreadyArchived` and the row that is there when the commit has an archive. 422 for a storage that the
     namespace does not have.
     """
-    body, _encoding = await read_map(request)
-    remote, commit = text_of(body.get("remote"), "remote", _LONGEST), body.get("commit")
-    if type(commit) is not str or not _COMMIT.fullmatch(commit):
-        raise bad_field("commit", "must be a whole commit hash, in lower case")
-    ref = body.get("ref")
-    storage = text_of(body.get("storageName", USUAL_STORAGE), "storageName")
+    remote, commit, storage = body["remote"], body["commit"], body.get("storageName", USUAL_STORAGE)
     row = CodeRepoRow(
         ns=caller.ns,
         id=app.records.new_id(),
         remote=remote,
         commit_hash=commit,
-        ref=None if ref is None else text_of(ref, "ref"),
-        archive_key=text_of(body.get("archiveKey"), "archiveKey"),
+        ref=body.get("ref"),
+        archive_key=body["archiveKey"],
         storage=storage,
         created_at=time.time(),
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final, TypeVar
+from typing import Annotated, Any, Final, NotRequired, TypedDict, TypeVar
 
 from ..app import App
 from ..auth import Caller
@@ -19,30 +19,53 @@ from ..records.commits import Statement
 from ..records.events import EventRow, storing
 from ..references import MARKER, storable
 from ..render import iso
+from ..shapes import SLUG, Time, longest, whole
 from ..structure import bad_field
-from .queries import number
-from .secrets import slug
 
 T = TypeVar("T")
 
-LONGEST_NAME: Final = 200
+NAME: Final = (SLUG, longest(200))
 _PAGE: Final = 200
 _MOST: Final = 500
 _LOOKALIKE: Final = "$secret:"
 
 
-def name_of(value: Any) -> str:
-    """A new name. HttpError 400."""
-    name = slug(value)
-    if len(name) > LONGEST_NAME:
-        raise bad_field("name", f"must have at most {LONGEST_NAME} characters", status=400)
-    return name
+class EntryChange(TypedDict, total=False):
+    """All of the config; name and kind only as they are."""
+
+    name: str
+    kind: str
+    config: dict[str, Any]
 
 
-def config_of(app: App, ns: str, value: Any) -> dict[str, Any]:
+class EntryRevision(TypedDict, total=False):
+    """Only while it has this one."""
+
+    revision: Annotated[int, whole(0, 2**53)]
+
+
+class EntryShown(TypedDict):
+    """References to secrets stay references."""
+
+    name: str
+    kind: str
+    config: dict[str, Any]
+    namespace: str
+    revision: int
+    createdAt: Time
+    updatedAt: Time
+    warnings: NotRequired[list[str]]
+
+
+class PageQuery(TypedDict, total=False):
+    """Where a page begins, and how much is on it (200)."""
+
+    limit: Annotated[int, whole(1, _MOST)]
+    cursor: str
+
+
+def config_of(app: App, ns: str, value: dict[str, Any]) -> dict[str, Any]:
     """A config that may be written down. HttpError 400, 413, 422."""
-    if type(value) is not dict or not all(type(key) is str for key in value):
-        raise bad_field("config", "must be a map with keys of text")
     if MARKER in value:
         raise bad_field("config", f"{MARKER} stands for a value within a config, not for a whole one", status=400)
     storable(value, "config", knows=lambda name: app.records.secrets.get(ns, name) is not None)
@@ -56,21 +79,16 @@ def text_of(value: Any, field: str, longest: int = 1024) -> str:
     return value
 
 
-def description_of(value: Any) -> str:
-    """Text, or null for none. HttpError 422."""
-    return "" if value in (None, "") else text_of(value, "description")
-
-
-def need_same(body: dict[str, Any], name: str, kind: str) -> None:
+def need_same(body: EntryChange, name: str, kind: str) -> None:
     """A PATCH names neither another name nor another kind. HttpError 400."""
-    for field, now in (("name", name), ("kind", kind)):
-        if body.get(field) not in (None, now):
+    for field, now, said in (("name", name, body.get("name")), ("kind", kind, body.get("kind"))):
+        if said not in (None, now):
             raise bad_field(field, "cannot be changed", hint=f"add another one with that {field}", status=400)
 
 
-def need_revision(request: Request, name: str, revision: int) -> None:
+def need_revision(query: EntryRevision, name: str, revision: int) -> None:
     """`?revision=` is the one that the row has. HttpError 409."""
-    wanted = number(request.query, "revision", 0, 0, 2**53)
+    wanted = query.get("revision")
     if wanted and wanted != revision:
         raise HttpError(
             409,
@@ -101,11 +119,11 @@ def _texts(value: Any, at: str) -> Iterator[tuple[str, str]]:
             yield from _texts(inner, f"{at}[{index}]")
 
 
-def page_of(request: Request, rows: Sequence[T], key: Callable[[T], str]) -> tuple[list[T], str | None]:
+def page_of(query: PageQuery, rows: Sequence[T], key: Callable[[T], str]) -> tuple[list[T], str | None]:
     """The rows behind `?cursor=`, at most `?limit=` (200, at most 500) of them, and the cursor of the following page.
-    `rows` are in the order of `key`, either way; a row that went meanwhile does no harm. HttpError 422.
+    `rows` are in the order of `key`, either way; a row that went meanwhile does no harm.
     """
-    limit, cursor = number(request.query, "limit", _PAGE, 1, _MOST), request.query.get("cursor")
+    limit, cursor = query.get("limit", _PAGE), query.get("cursor")
     if cursor is not None:
         falling = len(rows) > 1 and key(rows[0]) > key(rows[-1])
         rows = [row for row in rows if (key(row) < cursor if falling else key(row) > cursor)]

@@ -9,17 +9,35 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from typing import Any, Final
+from typing import Annotated, Any, Final, NotRequired, TypedDict
 
 from ..app import App
 from ..auth import Caller
-from ..http import HttpError, Request, Response
+from ..http import Request, Response
+from ..primitives import Wrong, a_str
 from ..records import EntryRow
 from ..references import MARKER
 from ..render import answer
-from ..structure import bad_field, read_map
-from .entries import config_of, entry_of, lookalikes, name_of, need_free, need_revision, need_same, notes_of, page_of
+from ..shapes import checked
+from ..structure import bad_field
+from .entries import (
+    NAME,
+    EntryChange,
+    EntryRevision,
+    EntryShown,
+    PageQuery,
+    config_of,
+    entry_of,
+    lookalikes,
+    need_free,
+    need_revision,
+    need_same,
+    notes_of,
+    page_of,
+)
 from .entries import shown as _shown
+from .secrets import Deleted
+from .stated import route
 
 KINDS: Final[dict[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
     "nfs": (("server", "path"), ("options",)),
@@ -36,21 +54,45 @@ KINDS: Final[dict[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
 """Kind -> the fields that its config must have, and those that it may."""
 
 
-async def listing(app: App, request: Request, caller: Caller) -> Response:
+def _kind(value: Any) -> str:
+    if a_str(value) not in KINDS:
+        hint = "`lakeshore code push` sends a working tree" if value == "git" else None
+        raise Wrong(f"must be one of {', '.join(KINDS)}", hint=hint)
+    return str(value)
+
+
+class MountAdd(TypedDict):
+    """What the kind asks for is in `config`; a secret is `{"$secret": name}` there."""
+
+    name: Annotated[str, *NAME]
+    kind: Annotated[str, checked(_kind, enum=list(KINDS))]
+    config: NotRequired[dict[str, Any]]
+
+
+class MountList(TypedDict):
+    """By name; `next` is the cursor of the following page."""
+
+    mounts: list[EntryShown]
+    next: str | None
+
+
+@route(MountList, query=PageQuery)
+async def listing(app: App, request: Request, caller: Caller, *, query: PageQuery) -> Response:
     """GET /v1/namespaces/:ns/mounts?limit&cursor: by name."""
-    rows, following = page_of(request, app.records.mounts.of(caller.ns), lambda row: row.name)
+    rows, following = page_of(query, app.records.mounts.of(caller.ns), lambda row: row.name)
     return answer(request, {"mounts": [_shown(row) for row in rows], "next": following})
 
 
+@route(EntryShown, refuses=(404,))
 async def show(app: App, request: Request, caller: Caller) -> Response:
     """GET /v1/namespaces/:ns/mounts/:name"""
     return answer(request, _shown(entry_of(app.records.mounts, request, caller)))
 
 
-async def add(app: App, request: Request, caller: Caller) -> Response:
+@route({201: EntryShown}, body=MountAdd, apart={"name": 400}, refuses=(409,))
+async def add(app: App, request: Request, caller: Caller, *, body: MountAdd) -> Response:
     """POST /v1/namespaces/:ns/mounts {name, kind, config}: 201; 409 for a name that is taken."""
-    body, _encoding = await read_map(request)
-    name, kind = name_of(body.get("name")), _kind(body.get("kind"))
+    name, kind = body["name"], body["kind"]
     config = _config(app, caller, kind, body.get("config", {}))
     now = time.time()
     row = EntryRow(ns=caller.ns, name=name, kind=kind, config=config, revision=1, created_at=now, updated_at=now)
@@ -61,23 +103,24 @@ async def add(app: App, request: Request, caller: Caller) -> Response:
     return answer(request, _shown(row) | {"warnings": _warnings(row)}, status=201)
 
 
-async def patch(app: App, request: Request, caller: Caller) -> Response:
+@route(EntryShown, body=EntryChange, query=EntryRevision, refuses=(404, 409))
+async def patch(app: App, request: Request, caller: Caller, *, body: EntryChange, query: EntryRevision) -> Response:
     """PATCH /v1/namespaces/:ns/mounts/:name?revision {config}: it replaces all of the config.
 
     With `revision` only while the mount has that one: 409 otherwise.
     """
-    body, _encoding = await read_map(request)
     mounts = app.records.mounts
     async with mounts.turn:
         before = entry_of(mounts, request, caller)
         need_same(body, before.name, before.kind)
-        need_revision(request, before.name, before.revision)
+        need_revision(query, before.name, before.revision)
         config = _config(app, caller, before.kind, body.get("config", before.config))
         row = dataclasses.replace(before, config=config, revision=before.revision + 1, updated_at=time.time())
         await mounts.put(row, *notes_of(app, caller, "mount", "change", row.name))
     return answer(request, _shown(row) | {"warnings": _warnings(row)})
 
 
+@route(Deleted, refuses=(404,))
 async def remove(app: App, request: Request, caller: Caller) -> Response:
     """DELETE /v1/namespaces/:ns/mounts/:name"""
     mounts = app.records.mounts
@@ -87,16 +130,7 @@ async def remove(app: App, request: Request, caller: Caller) -> Response:
     return answer(request, {"name": row.name, "deleted": True})
 
 
-def _kind(value: Any) -> str:
-    if value == "git":
-        hint = "`lakeshore code push` sends a working tree"
-        raise HttpError(422, f"kind: must be one of {', '.join(KINDS)}", field="kind", hint=hint)
-    if type(value) is not str or value not in KINDS:
-        raise bad_field("kind", f"must be one of {', '.join(KINDS)}")
-    return value
-
-
-def _config(app: App, caller: Caller, kind: str, value: Any) -> dict[str, Any]:
+def _config(app: App, caller: Caller, kind: str, value: dict[str, Any]) -> dict[str, Any]:
     config = config_of(app, caller.ns, value)
     for key in KINDS[kind][0]:
         said = config.get(key)

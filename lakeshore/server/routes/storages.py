@@ -9,7 +9,7 @@ Reference: get-started/storages; S-221…S-243, S-792, S-831.
 from __future__ import annotations
 
 import time
-from typing import Any, Final
+from typing import Annotated, Any, Final, NotRequired, TypedDict
 from urllib.parse import urlsplit
 
 from ..app import App
@@ -18,8 +18,10 @@ from ..http import HttpError, Request, Response
 from ..records import StorageRow
 from ..references import MARKER
 from ..render import answer, iso
-from ..structure import bad_field, read_map
-from .entries import config_of, description_of, lookalikes, name_of, need_revision, notes_of, page_of, text_of
+from ..shapes import Time, one_of, printable, whole
+from ..structure import bad_field
+from .entries import NAME, EntryRevision, PageQuery, config_of, lookalikes, need_revision, notes_of, page_of, text_of
+from .stated import route
 
 KINDS: Final[dict[str, tuple[str, ...]]] = {
     "s3": ("bucket", "region", "endpoint", "creds"),
@@ -30,43 +32,119 @@ IMMUTABLE: Final = ("bucket", "prefix", "endpoint")
 SHORTEST_S, LONGEST_S = 900, 129_600
 """How long temporary credentials may last."""
 _KEYPAIR: Final = "aws_keypair"
-_LONGEST_KEY: Final = 1024
+_TEXT: Final = printable(1, 1024)
+_DESCRIPTION: Final = printable(0, 1024)
 _INSTEAD: Final = "add another storage with it: what refers to this one would break"
 _NEAREST: Final = "arguments and results up to 100 MiB travel by themselves"
 
 
-async def listing(app: App, request: Request, caller: Caller) -> Response:
+class StorageAdd(TypedDict):
+    """`provision` asks for the bucket to be made, with `s3Options` as the store knows them."""
+
+    name: Annotated[str, *NAME]
+    kind: Annotated[str, one_of(*KINDS)]
+    config: NotRequired[dict[str, Any]]
+    description: NotRequired[Annotated[str, _DESCRIPTION]]
+    provision: NotRequired[bool]
+    s3Options: NotRequired[dict[str, str]]
+
+
+class StorageChange(TypedDict, total=False):
+    """`config` replaces all of it; null takes creds and region away. The others only as they are."""
+
+    description: Annotated[str, _DESCRIPTION] | None
+    creds: dict[str, Any] | None
+    region: Annotated[str, _TEXT] | None
+    config: dict[str, Any]
+    name: str
+    kind: str
+    bucket: str | None
+    prefix: str | None
+    endpoint: str | None
+
+
+class StorageQuery(PageQuery, total=False):
+    """Also removed ones?"""
+
+    deleted: bool
+
+
+class StorageRemoval(TypedDict, total=False):
+    """The bucket, too?"""
+
+    purge: bool
+
+
+class StorageShown(TypedDict):
+    """Bucket, prefix and endpoint spelled one way; the name of a removed one says when that was."""
+
+    name: str
+    kind: str
+    config: dict[str, Any]
+    description: str
+    bucket: str
+    prefix: str | None
+    endpoint: str | None
+    namespace: str
+    revision: int
+    createdAt: Time
+    updatedAt: Time
+    deletedAt: Time | None
+    warnings: NotRequired[list[str]]
+    deleted: NotRequired[bool]
+
+
+class StorageList(TypedDict):
+    """By name; `next` is the cursor of the following page."""
+
+    storages: list[StorageShown]
+    next: str | None
+
+
+class PresignAsked(TypedDict):
+    """A key below the storage's prefix; `get` for an hour unless it says otherwise."""
+
+    key: Annotated[str, _TEXT]
+    operation: NotRequired[Annotated[str, one_of("get", "put")]]
+    expiresIn: NotRequired[Annotated[int, whole(1, 2**53)]]
+
+
+class CredentialsAsked(TypedDict, total=False):
+    """An hour, unless it says otherwise."""
+
+    durationSeconds: Annotated[int, whole(SHORTEST_S, LONGEST_S)]
+
+
+@route(StorageList, query=StorageQuery)
+async def listing(app: App, request: Request, caller: Caller, *, query: StorageQuery) -> Response:
     """GET /v1/namespaces/:ns/storages?limit&cursor&deleted: by name; with `deleted=true` also removed ones."""
-    deleted = request.query.get("deleted", "").lower() in ("true", "1")
-    known = [row for row in app.records.storages.of(caller.ns) if deleted or row.deleted_at is None]
-    rows, following = page_of(request, known, lambda row: row.name)
+    known = [row for row in app.records.storages.of(caller.ns) if query.get("deleted") or row.deleted_at is None]
+    rows, following = page_of(query, known, lambda row: row.name)
     return answer(request, {"storages": [_shown(row) for row in rows], "next": following})
 
 
+@route(StorageShown, refuses=(404,))
 async def show(app: App, request: Request, caller: Caller) -> Response:
     """GET /v1/namespaces/:ns/storages/:name"""
     return answer(request, _shown(_row(app, request, caller)))
 
 
-async def add(app: App, request: Request, caller: Caller) -> Response:
+@route({201: StorageShown}, body=StorageAdd, apart={"name": 400}, refuses=(409, 501))
+async def add(app: App, request: Request, caller: Caller, *, body: StorageAdd) -> Response:
     """POST /v1/namespaces/:ns/storages {name, kind, config, description?, provision?, s3Options?}
 
     201; 409 for a name that is taken, or for another name of a bucket, prefix and endpoint that has one. `provision`
     asks for the bucket to be made: 501.
     """
-    body, _encoding = await read_map(request)
-    name, kind = name_of(body.get("name")), body.get("kind")
-    if type(kind) is not str or kind not in KINDS:
-        raise bad_field("kind", f"must be one of {', '.join(KINDS)}")
+    name, kind = body["name"], body["kind"]
     config = _config(app, caller, kind, body.get("config", {}))
-    description = description_of(body.get("description"))
     bucket, prefix, endpoint = _target(kind, config)
     now = time.time()
     row = StorageRow(
         ns=caller.ns,
         name=name,
         kind=kind,
-        description=description,
+        description=body.get("description", ""),
         config=config,
         bucket=bucket,
         prefix=prefix,
@@ -93,34 +171,35 @@ async def add(app: App, request: Request, caller: Caller) -> Response:
     return answer(request, _shown(row) | {"warnings": _warnings(app, row)}, status=201)
 
 
-async def patch(app: App, request: Request, caller: Caller) -> Response:
+@route(StorageShown, body=StorageChange, query=EntryRevision, refuses=(404, 409))
+async def patch(app: App, request: Request, caller: Caller, *, body: StorageChange, query: EntryRevision) -> Response:
     """PATCH /v1/namespaces/:ns/storages/:name?revision {description?, creds?, region?, config?}
 
     `config` replaces all of it; null takes creds and region away. 409 for another kind, bucket, prefix or endpoint,
     and, with `revision`, when the storage does not have that one any more.
     """
-    body, _encoding = await read_map(request)
     storages = app.records.storages
     async with storages.turn:
         before = _row(app, request, caller)
         if before.deleted_at is not None:
             raise HttpError(409, f"storage {before.name!r} was removed", field="name")
-        need_revision(request, before.name, before.revision)
+        need_revision(query, before.name, before.revision)
         config = _changed(app, caller, before, body)
-        description = description_of(body["description"]) if "description" in body else before.description
+        description = body.get("description", before.description) or ""
         notes = notes_of(app, caller, "storage", "change", before.name)
         row = await storages.change(before, *notes, config=config, description=description, updated_at=time.time())
     return answer(request, _shown(row) | {"warnings": _warnings(app, row)})
 
 
-async def remove(app: App, request: Request, caller: Caller) -> Response:
+@route(StorageShown, query=StorageRemoval, refuses=(404, 501))
+async def remove(app: App, request: Request, caller: Caller, *, query: StorageRemoval) -> Response:
     """DELETE /v1/namespaces/:ns/storages/:name?purge: it stays under another name; `purge=true` asks for the bucket to
     be deleted, too: 501.
     """
     storages = app.records.storages
     async with storages.turn:
         row = _row(app, request, caller)
-        if request.query.get("purge", "").lower() in ("true", "1"):
+        if query.get("purge"):
             _need_creds(app, row, "purge")
             raise _not_built("the deletion of a bucket", "remove it without --purge, and delete the bucket yourself")
         if row.deleted_at is None:
@@ -131,23 +210,17 @@ async def remove(app: App, request: Request, caller: Caller) -> Response:
     return answer(request, _shown(row) | {"deleted": True})
 
 
-async def presign(app: App, request: Request, caller: Caller) -> Response:
+@route({}, body=PresignAsked, refuses=(404, 501))
+async def presign(app: App, request: Request, caller: Caller, *, body: PresignAsked) -> Response:
     """POST /v1/namespaces/:ns/storages/:name/presign {key, operation?, expiresIn?}: not built yet, 501."""
-    body, _encoding = await read_map(request)
     _row(app, request, caller)
-    text_of(body.get("key"), "key", _LONGEST_KEY)
-    if body.get("operation", "get") not in ("get", "put"):
-        raise bad_field("operation", "must be get or put")
-    _seconds(body.get("expiresIn", 3600), "expiresIn", 1, None)
     raise _not_built("presigned URLs of an object store", _NEAREST)
 
 
-async def credentials(app: App, request: Request, caller: Caller) -> Response:
+@route({}, body=CredentialsAsked, optional=True, refuses=(404, 501))
+async def credentials(app: App, request: Request, caller: Caller, *, body: CredentialsAsked) -> Response:
     """POST /v1/namespaces/:ns/storages/:name/credentials {durationSeconds?}: not built yet, 501."""
-    body, _encoding = await read_map(request, optional=True)
-    row = _row(app, request, caller)
-    _seconds(body.get("durationSeconds", 3600), "durationSeconds", SHORTEST_S, LONGEST_S)
-    _need_creds(app, row, "temporary credentials")
+    _need_creds(app, _row(app, request, caller), "temporary credentials")
     raise _not_built("temporary credentials of an object store", _NEAREST)
 
 
@@ -163,7 +236,7 @@ def _row(app: App, request: Request, caller: Caller) -> StorageRow:
     return row
 
 
-def _config(app: App, caller: Caller, kind: str, value: Any) -> dict[str, Any]:
+def _config(app: App, caller: Caller, kind: str, value: dict[str, Any]) -> dict[str, Any]:
     config = config_of(app, caller.ns, value)
     for key in ("bucket", "prefix") if kind == "s3-prefix" else ("bucket",):
         text_of(config.get(key), f"config.{key}")
@@ -196,37 +269,31 @@ def _target(kind: str, config: dict[str, Any]) -> tuple[str, str, str]:
     return config["bucket"], prefix, (config.get("endpoint") or "").rstrip("/").lower()
 
 
-def _changed(app: App, caller: Caller, row: StorageRow, body: dict[str, Any]) -> dict[str, Any]:
+def _changed(app: App, caller: Caller, row: StorageRow, body: StorageChange) -> dict[str, Any]:
     """The config after a PATCH."""
+    sent: dict[str, Any] = {**body}
     for field, now in (("name", row.name), ("kind", row.kind)):
-        if body.get(field) not in (None, now):
+        if sent.get(field, now) != now:
             raise _immutable(field)
-    value = body.get("config", row.config)
-    if type(value) is dict:
-        value = dict(value)
-        for field in ("creds", "region"):
-            if field in body:
-                value[field] = body[field]
-                if body[field] is None:
-                    del value[field]
-        for field in IMMUTABLE:
-            if field in body and body[field] != row.config.get(field):
-                raise _immutable(field)
-            if value.get(field) != row.config.get(field):
-                raise _immutable(field)
-    return _config(app, caller, row.kind, value)
+    config = dict(body.get("config", row.config))
+    for field in ("creds", "region"):
+        if field in sent:
+            config[field] = sent[field]
+            if sent[field] is None:
+                del config[field]
+    for field in IMMUTABLE:
+        kept = row.config.get(field)
+        if sent.get(field, kept) != kept or config.get(field) != kept:
+            raise _immutable(field)
+    return _config(app, caller, row.kind, config)
 
 
 def _immutable(field: str) -> HttpError:
     return HttpError(409, "immutable field", field=field, hint=_INSTEAD)
 
 
-def _check_provision(app: App, row: StorageRow, body: dict[str, Any]) -> None:
+def _check_provision(app: App, row: StorageRow, body: StorageAdd) -> None:
     wanted, options = body.get("provision", False), body.get("s3Options")
-    if type(wanted) is not bool:
-        raise bad_field("provision", "must be true or false")
-    if options is not None and (type(options) is not dict or not all(type(value) is str for value in options.values())):
-        raise bad_field("s3Options", "must be a map of text")
     if not wanted:
         if options:
             raise bad_field("s3Options", "go with provision")
@@ -256,11 +323,6 @@ def _secret_of(row: StorageRow) -> str | None:
 def _kind_of(app: App, ns: str, secret: str) -> str | None:
     found = app.records.secrets.get(ns, secret)
     return None if found is None else found.kind
-
-
-def _seconds(value: Any, field: str, least: int, most: int | None) -> None:
-    if type(value) is not int or value < least or (most is not None and value > most):
-        raise bad_field(field, f"must be whole seconds, {least} at least" + (f" and {most} at most" if most else ""))
 
 
 def _warnings(app: App, row: StorageRow) -> list[str]:

@@ -11,7 +11,7 @@ import base64
 import binascii
 import dataclasses
 import time
-from typing import Any, Final
+from typing import Annotated, Any, Final, NotRequired, TypedDict
 
 from ..app import App
 from ..auth import Caller
@@ -19,32 +19,70 @@ from ..http import HttpError, Request, Response
 from ..records import EntryRow
 from ..references import MARKER
 from ..render import answer
-from ..structure import bad_field, read_map
-from .entries import config_of, entry_of, lookalikes, name_of, need_free, need_revision, need_same, notes_of, page_of
+from ..shapes import one_of
+from .entries import (
+    NAME,
+    EntryChange,
+    EntryRevision,
+    EntryShown,
+    PageQuery,
+    config_of,
+    entry_of,
+    lookalikes,
+    need_free,
+    need_revision,
+    need_same,
+    notes_of,
+    page_of,
+)
 from .entries import shown as _entry
+from .secrets import Deleted
+from .stated import route
 
 WIREGUARD: Final = "wireguard"
 _KEY_BYTES: Final = 32
 
 
-async def listing(app: App, request: Request, caller: Caller) -> Response:
+class TunnelAdd(TypedDict):
+    """`config` is `{interface, peers}` or `{conf}`; a secret is `{"$secret": name}` there."""
+
+    name: Annotated[str, *NAME]
+    kind: NotRequired[Annotated[str, one_of(WIREGUARD)]]
+    config: dict[str, Any]
+
+
+class TunnelShown(EntryShown):
+    """`providers` refer to it; `activation` says who brings it up: nobody yet."""
+
+    activation: str
+    providers: list[str]
+
+
+class TunnelList(TypedDict):
+    """By name; `next` is the cursor of the following page."""
+
+    tunnels: list[TunnelShown]
+    next: str | None
+
+
+@route(TunnelList, query=PageQuery)
+async def listing(app: App, request: Request, caller: Caller, *, query: PageQuery) -> Response:
     """GET /v1/namespaces/:ns/tunnels?limit&cursor: by name."""
-    rows, following = page_of(request, app.records.tunnels.of(caller.ns), lambda row: row.name)
+    rows, following = page_of(query, app.records.tunnels.of(caller.ns), lambda row: row.name)
     return answer(request, {"tunnels": [_shown(app, row) for row in rows], "next": following})
 
 
+@route(TunnelShown, refuses=(404,))
 async def show(app: App, request: Request, caller: Caller) -> Response:
     """GET /v1/namespaces/:ns/tunnels/:name: with the providers that refer to it."""
     return answer(request, _shown(app, entry_of(app.records.tunnels, request, caller)))
 
 
-async def add(app: App, request: Request, caller: Caller) -> Response:
+@route({201: TunnelShown}, body=TunnelAdd, apart={"name": 400}, refuses=(409,))
+async def add(app: App, request: Request, caller: Caller, *, body: TunnelAdd) -> Response:
     """POST /v1/namespaces/:ns/tunnels {name, kind?, config}: 201; 409 for a name that is taken."""
-    body, _encoding = await read_map(request)
-    name, kind = name_of(body.get("name")), body.get("kind", WIREGUARD)
-    if kind != WIREGUARD:
-        raise bad_field("kind", f"must be {WIREGUARD}")
-    config = config_of(app, caller.ns, body.get("config"))
+    name, kind = body["name"], body.get("kind", WIREGUARD)
+    config = config_of(app, caller.ns, body["config"])
     now = time.time()
     row = EntryRow(ns=caller.ns, name=name, kind=kind, config=config, revision=1, created_at=now, updated_at=now)
     tunnels = app.records.tunnels
@@ -54,23 +92,24 @@ async def add(app: App, request: Request, caller: Caller) -> Response:
     return answer(request, _shown(app, row) | {"warnings": _warnings(config)}, status=201)
 
 
-async def patch(app: App, request: Request, caller: Caller) -> Response:
+@route(TunnelShown, body=EntryChange, query=EntryRevision, refuses=(404, 409))
+async def patch(app: App, request: Request, caller: Caller, *, body: EntryChange, query: EntryRevision) -> Response:
     """PATCH /v1/namespaces/:ns/tunnels/:name?revision {config}: it replaces all of the config.
 
     With `revision` only while the tunnel has that one: 409 otherwise.
     """
-    body, _encoding = await read_map(request)
     tunnels = app.records.tunnels
     async with tunnels.turn:
         before = entry_of(tunnels, request, caller)
         need_same(body, before.name, before.kind)
-        need_revision(request, before.name, before.revision)
+        need_revision(query, before.name, before.revision)
         config = config_of(app, caller.ns, body.get("config", before.config))
         row = dataclasses.replace(before, config=config, revision=before.revision + 1, updated_at=time.time())
         await tunnels.put(row, *notes_of(app, caller, "tunnel", "change", row.name))
     return answer(request, _shown(app, row) | {"warnings": _warnings(config)})
 
 
+@route(Deleted, refuses=(404, 409))
 async def remove(app: App, request: Request, caller: Caller) -> Response:
     """DELETE /v1/namespaces/:ns/tunnels/:name: 409 while a provider refers to it."""
     tunnels = app.records.tunnels
