@@ -149,7 +149,7 @@ class Stack:
 def _environment(modules: str | os.PathLike[str] | None) -> dict[str, str]:
     """Nothing of the caller's own Lakeshore: no server, no token, no admin token (which would end open mode)."""
     env = {name: value for name, value in os.environ.items() if not name.startswith("LAKESHORE_")}
-    for name in ("PORT", "ADMIN_TOKEN", "SECRETS_KEY", "NODE_ENV"):
+    for name in ("PORT", "ADMIN_TOKEN", "SECRETS_KEY", "SECRETS_KEY_PREVIOUS", "NODE_ENV"):
         env.pop(name, None)
     # Children run in another directory than this process.
     before = [os.path.abspath(entry) for entry in env.get("PYTHONPATH", "").split(os.pathsep) if entry]

@@ -84,3 +84,18 @@ class Secrets:
 
 def _said(**values: Any) -> Row:
     return {name: value for name, value in values.items() if value is not None}
+
+
+class Rekeying:
+    """The move of a server's secrets to another key. Needs the admin token."""
+
+    def __init__(self, api: ApiClient) -> None:
+        self._api = api
+
+    def some(self, new_key: str | None) -> Row:
+        """Go on for a few seconds: `{key, total, resealed, left, failed, done, setSecretsKey}`; ask again while `left`.
+
+        `new_key` is base64; None: one that the server makes, or what was begun. ApiError 409.
+        """
+        body = {} if new_key is None else {"newKey": new_key}
+        return self._api.map("POST", "/v1/admin/secrets/rekey", body=body)

@@ -26,9 +26,10 @@ from .orders import Orders
 from .printed import Printed
 from .queues import Queues
 from .records import Records
+from .rekeying import Rekeying
 from .releases import Releases
 from .scheduler import Scheduler
-from .sealing import Sealer
+from .sealing import Keyring
 from .submissions import Submissions
 from .workers import Workers
 
@@ -75,7 +76,8 @@ class App:
     queues: Queues
     admission: Admission
     execs: Execs
-    sealer: Sealer
+    sealer: Keyring
+    rekeying: Rekeying
     pages: PageReader
     lease_s: float
     started_at: float

@@ -65,7 +65,7 @@ class Sealer:
         if sealed.key != self.fingerprint:
             raise SealError(
                 f"it was sealed with another secrets key (fingerprint {sealed.key}, this server's is "
-                f"{self.fingerprint}): start the server with the SECRETS_KEY of then, or rotate the secret"
+                f"{self.fingerprint}): name that key in SECRETS_KEY_PREVIOUS, or rotate the secret"
             )
         if sealed.algorithm not in _NONCE_BYTES:
             raise SealError(f"it was sealed by {sealed.algorithm!r:.40}, which this version does not know: update it")
@@ -74,6 +74,35 @@ class Sealer:
             return bytes(opening(sealed.ciphertext + sealed.tag, about, sealed.nonce, self._key))
         except (_bindings().exc.CryptoError, ValueError, TypeError):
             raise SealError("its row is damaged: rotate the secret") from None
+
+
+class Keyring:
+    """Seals with the newest of its keys, opens with each."""
+
+    def __init__(self, sealing: Sealer, *others: Sealer) -> None:
+        self._sealing = sealing
+        self._by = {one.fingerprint: one for one in (*others, sealing)}
+
+    @property
+    def fingerprint(self) -> str:
+        """Of the key that seals."""
+        return self._sealing.fingerprint
+
+    def knows(self, fingerprint: str) -> bool:
+        """Whether a key of that fingerprint is here."""
+        return fingerprint in self._by
+
+    def turn_to(self, sealer: Sealer) -> None:
+        """Seal with this one from here on; what others sealed still opens."""
+        self._by[sealer.fingerprint] = self._sealing = sealer
+
+    def seal(self, plaintext: bytes, *, about: bytes) -> Sealed:
+        """As `Sealer.seal`."""
+        return self._sealing.seal(plaintext, about=about)
+
+    def open(self, sealed: Sealed, *, about: bytes) -> bytes:
+        """As `Sealer.open`, with the key that it was sealed with."""
+        return self._by.get(sealed.key, self._sealing).open(sealed, about=about)
 
 
 def _best() -> str:

@@ -57,10 +57,10 @@ from .janitor import Janitor
 from .orders import Orders
 from .queues import Queues
 from .records import Records, RecordsError
+from .rekeying import Rekeying, keyring_of
 from .releases import Releases
 from .routes.table import handler_of
 from .scheduler import Scheduler
-from .sealing import Sealer
 from .state import State, StateError, open_state
 from .submissions import Submissions
 from .workers import GONE_AFTER_S, Workers
@@ -72,7 +72,6 @@ DRAIN_S = 4.0
 _WRITE_USES_S = 30.0
 _SPARE_FILES = 256
 _BLOB_URLS = "blob urls v1"
-_SECRETS = "secrets v1"
 
 
 class ServeError(Exception):
@@ -196,6 +195,7 @@ def _app(
     orders.add_source(execs)
     gone_after_s = _seconds_from(environ, "LAKESHORE_WORKER_GONE_S", GONE_AFTER_S)
     workers = Workers(records, orders, gone_after_s=gone_after_s)
+    keyring = keyring_of(state)
     app = App(
         dispatcher=dispatcher,
         records=records,
@@ -210,7 +210,8 @@ def _app(
         queues=Queues(dispatcher, records, workers),
         admission=Admission(dispatcher),
         execs=execs,
-        sealer=Sealer(state.key_for(_SECRETS)),
+        sealer=keyring,
+        rekeying=Rekeying(state, records, keyring),
         pages=pages,
         lease_s=options.lease_s,
         started_at=time.time(),
@@ -385,6 +386,8 @@ def _announce(options: ServeOptions, state: State, admin: str | None, listeners:
     for listener in listeners:
         _say(f"listening on {listener.url}")
     _say(f"state in {state.root}")
+    if state.next_key is not None:
+        _say("secrets are on their way to another key: `lakeshore admin secrets rekey` goes on")
     if admin is not None:
         _say("auth: tokens; the admin token is LAKESHORE_ADMIN_TOKEN")
         if options.open:

@@ -6,6 +6,7 @@
       execs.db        exec-logs/           commands on workers, and what they print
       releases/                            files that daemons update to
       secrets.key                          32 random bytes, base64; SECRETS_KEY wins
+      secrets.key.next                     while secrets move to another key (`rekeying.py`)
       admin.token                          minted once; LAKESHORE_ADMIN_TOKEN is accepted besides it
       server.lock                          held by the one server of this directory, with its pid inside
       server.url                           where that server listens, while it does
@@ -33,7 +34,9 @@ import platformdirs
 
 from ..plane.directories import make_directories
 
-_KEY_BYTES = 32
+KEY_BYTES = 32
+_KEY = "secrets.key"
+_NEXT_KEY = "secrets.key.next"
 _ADMIN = "admin.token"
 _URL = "server.url"
 
@@ -44,12 +47,22 @@ class StateError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class State:
-    """An opened, locked state directory."""
+    """An opened, locked state directory.
+
+    `next_key` is the one that secrets are moving to, `previous_keys` what SECRETS_KEY_PREVIOUS names;
+    `is_key_given`: the key is SECRETS_KEY.
+    """
 
     root: Path
     admin_token: str
     secrets_key: bytes
     lock_fd: int
+    next_key: bytes | None = None
+    previous_keys: tuple[bytes, ...] = ()
+    is_key_given: bool = False
+
+    def __repr__(self) -> str:
+        return f"State(root={str(self.root)!r})"
 
     @property
     def database(self) -> Path:
@@ -73,7 +86,7 @@ class State:
 
     def key_for(self, purpose: str) -> bytes:
         """A key of its own for each purpose, derived from the secrets key."""
-        return hmac.digest(self.secrets_key, purpose.encode(), hashlib.sha256)
+        return derived(self.secrets_key, purpose)
 
     @property
     def tunnel_socket(self) -> Path:
@@ -143,15 +156,43 @@ def open_state(directory: Path | None, environ: Mapping[str, str]) -> State:
     _make(root)
     lock_fd = _lock(root)
     try:
+        given = environ.get("SECRETS_KEY") or None
+        key = _secrets_key(root / _KEY, given)
+        older = environ.get("SECRETS_KEY_PREVIOUS", "").replace(",", " ").split()
         return State(
             root=root,
             admin_token=_admin_token(root / _ADMIN),
-            secrets_key=_secrets_key(root / "secrets.key", environ.get("SECRETS_KEY")),
+            secrets_key=key,
+            next_key=_next_key(root / _NEXT_KEY, key),
+            previous_keys=tuple(decode_secrets_key(text, "SECRETS_KEY_PREVIOUS") for text in older),
+            is_key_given=given is not None,
             lock_fd=lock_fd,
         )
     except BaseException:
         os.close(lock_fd)
         raise
+
+
+def derived(key: bytes, purpose: str) -> bytes:
+    """A key for one purpose, made of a secrets key."""
+    return hmac.digest(key, purpose.encode(), hashlib.sha256)
+
+
+def write_next_key(root: Path, key: bytes) -> None:
+    """Write down the secrets key to come, durably. Raises StateError."""
+    try:
+        _write(root / _NEXT_KEY, base64.b64encode(key).decode())
+    except OSError as error:
+        raise _unusable(root, error) from error
+
+
+def replace_secrets_key(root: Path) -> None:
+    """The key to come takes the place of the one that is, durably. Raises StateError."""
+    try:
+        (root / _NEXT_KEY).replace(root / _KEY)
+        _sync(root)
+    except OSError as error:
+        raise _unusable(root, error) from error
 
 
 def _make(root: Path) -> None:
@@ -201,7 +242,7 @@ def _lock(root: Path) -> int:
 
 
 def _admin_token(path: Path) -> str:
-    token = _read_or_mint(path, lambda: secrets.token_urlsafe(_KEY_BYTES)).strip()
+    token = _read_or_mint(path, lambda: secrets.token_urlsafe(KEY_BYTES)).strip()
     if len(token) < 16 or not token.isascii():
         raise StateError(f"{path} holds no usable token; delete it and start again to mint another")
     return token
@@ -210,8 +251,22 @@ def _admin_token(path: Path) -> str:
 def _secrets_key(path: Path, given: str | None) -> bytes:
     if given:
         return decode_secrets_key(given, "SECRETS_KEY")
-    text = _read_or_mint(path, lambda: base64.b64encode(secrets.token_bytes(_KEY_BYTES)).decode())
+    text = _read_or_mint(path, lambda: base64.b64encode(secrets.token_bytes(KEY_BYTES)).decode())
     return decode_secrets_key(text, str(path))
+
+
+def _next_key(path: Path, key: bytes) -> bytes | None:
+    """The key that secrets move to; the file goes when it has become the key."""
+    try:
+        found = decode_secrets_key(path.read_text("ascii", errors="replace"), str(path))
+        if found != key:
+            return found
+        path.unlink()
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        raise _unusable(path.parent, error) from error
+    return None
 
 
 def decode_secrets_key(text: str, name: str) -> bytes:
@@ -220,10 +275,8 @@ def decode_secrets_key(text: str, name: str) -> bytes:
         key = base64.b64decode(text.strip(), validate=True)
     except (binascii.Error, ValueError) as error:
         raise StateError(f"{name} is not base64; make one with: openssl rand -base64 32") from error
-    if len(key) != _KEY_BYTES:
-        raise StateError(
-            f"{name} decodes to {len(key)} bytes, not {_KEY_BYTES}; make one with: openssl rand -base64 32"
-        )
+    if len(key) != KEY_BYTES:
+        raise StateError(f"{name} decodes to {len(key)} bytes, not {KEY_BYTES}; make one with: openssl rand -base64 32")
     return key
 
 
@@ -234,22 +287,31 @@ def _read_or_mint(path: Path, mint: Callable[[], str]) -> str:
                 path.chmod(0o600)
             return path.read_text("ascii", errors="replace")
         value = mint()
-        partial = path.with_name(f".{path.name}.part")
-        partial.unlink(missing_ok=True)
-        fd = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        with open(fd, "w", encoding="ascii") as file:
-            file.write(value + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(path)
-        directory = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
+        _write(path, value)
     except OSError as error:
         raise _unusable(path.parent, error) from error
     return value
+
+
+def _write(path: Path, value: str) -> None:
+    """A file of one line that appears whole, for its owner alone."""
+    partial = path.with_name(f".{path.name}.part")
+    partial.unlink(missing_ok=True)
+    fd = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with open(fd, "w", encoding="ascii") as file:
+        file.write(value + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+    partial.replace(path)
+    _sync(path.parent)
+
+
+def _sync(folder: Path) -> None:
+    fd = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
 
 
 def _unusable(root: Path, error: OSError) -> StateError:

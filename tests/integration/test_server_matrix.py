@@ -25,7 +25,7 @@ STATED = {
         GET /metrics
         GET /v1/admin/namespaces; POST /v1/admin/namespaces
         GET /v1/admin/namespaces/{slug}; PATCH /v1/admin/namespaces/{slug}; DELETE /v1/admin/namespaces/{slug}
-        GET /v1/admin/invocations; GET /v1/admin/invocations/{id}
+        GET /v1/admin/invocations; GET /v1/admin/invocations/{id}; POST /v1/admin/secrets/rekey
         POST /v1/namespaces/{ns}/tokens
         POST /v1/namespaces/{ns}/enroll-tokens; DELETE /v1/namespaces/{ns}/enroll-tokens/{id}
         GET /v1/admin/nymph-releases; POST /v1/admin/nymph-releases

@@ -10,6 +10,7 @@ import click
 from ..groups import Group
 from .enroll import enroll_tokens
 from .namespaces import namespace
+from .secrets import secrets
 from .tokens import tokens
 
 
@@ -21,3 +22,4 @@ def admin() -> None:
 admin.add_command(tokens)
 admin.add_command(namespace)
 admin.add_command(enroll_tokens)
+admin.add_command(secrets)

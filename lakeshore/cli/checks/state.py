@@ -17,7 +17,7 @@ from .finding import Asked, Finding, failure, ok, warning
 
 SUBJECT = "state"
 RESERVE = 1024**3  # what `lakeshore serve` keeps free by default
-SECRETS = ("admin.token", "secrets.key")
+SECRETS = ("admin.token", "secrets.key", "secrets.key.next")
 
 
 def check(asked: Asked) -> Iterator[Finding]:

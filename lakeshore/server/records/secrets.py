@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import sqlite3
+from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -62,23 +63,49 @@ class SecretRows:
         """A namespace's, by name."""
         return [row for _key, row in sorted(self._rows.items()) if row.ns == ns]
 
-    async def add(self, row: SecretRow, note: Statement) -> bool:
-        """Add one; False when the name is taken."""
-        async with self._turn:
-            if (row.ns, row.name) in self._rows:
-                return False
-            await self._write(((SQL.add_secret, _values(row)), note), functools.partial(self._keep, row))
-            return True
+    def __len__(self) -> int:
+        return len(self._rows)
 
-    async def reseal(self, ns: str, name: str, sealed: Sealed, now: float, note: Statement) -> SecretRow | None:
-        """Another value under the same name; None when there is none."""
+    def not_under(self, key: str, *, but: Container[tuple[str, str]] = ()) -> list[SecretRow]:
+        """What a key of another fingerprint sealed, without those of the names in `but`."""
+        return [row for name, row in self._rows.items() if row.sealed.key != key and name not in but]
+
+    async def add(self, ns: str, name: str, make: Callable[[], SecretRow], note: Statement) -> SecretRow | None:
+        """Add one; None when the name is taken. `make` seals it in its turn: with the key of then."""
+        async with self._turn:
+            if (ns, name) in self._rows:
+                return None
+            row = make()
+            await self._write(((SQL.add_secret, _values(row)), note), functools.partial(self._keep, row))
+            return row
+
+    async def reseal(
+        self, ns: str, name: str, seal: Callable[[], Sealed], now: float, note: Statement
+    ) -> SecretRow | None:
+        """Another value under the same name; None when there is none. `seal` is called in its turn."""
         async with self._turn:
             row = self._rows.get((ns, name))
             if row is None:
                 return None
-            made = replace(row, sealed=sealed, updated_at=now)
+            made = replace(row, sealed=seal(), updated_at=now)
             await self._write(((SQL.reseal_secret, _values(made)), note), functools.partial(self._keep, made))
             return made
+
+    async def reseal_all(self, rows: Iterable[SecretRow], seal: Callable[[SecretRow], Sealed | None]) -> int:
+        """The same values under other seals, in one transaction; how many. What changed since `rows` were read, and
+        what `seal` has no seal for, stays as it is.
+        """
+        async with self._turn:
+            there = [row for row in rows if self._rows.get((row.ns, row.name)) is row]
+            made = [replace(row, sealed=sealed) for row in there if (sealed := seal(row)) is not None]
+
+            def keep() -> None:
+                for row in made:
+                    self._keep(row)
+
+            if made:
+                await self._write([(SQL.reseal_secret, _values(row)) for row in made], keep)
+            return len(made)
 
     async def drop(self, ns: str, name: str, note: Statement) -> bool:
         """Forget one. False when there is none."""

@@ -16,10 +16,10 @@ from ..auth import Caller
 from ..http import HttpError, Request, Response
 from ..records import ProviderRow
 from ..references import names_in, replaced, storable
+from ..rekeying import about
 from ..render import answer, iso
 from ..sealing import SealError
 from ..shapes import SLUG, Time, one_of, refused
-from .secrets import about
 from .stated import route
 
 USUAL_DISPATCH: Final = {"SSH": "direct", "SLURM": "direct", "Kube": "direct", "EC2": "daemon", "GCE": "daemon"}

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import functools
 import time
 from typing import Annotated, Any, Final, NotRequired, TypedDict
 
@@ -16,14 +17,17 @@ from ..app import App
 from ..auth import Caller
 from ..http import HttpError, Request, Response
 from ..records import SecretRow
+from ..rekeying import about
 from ..render import answer, iso
 from ..sealing import Sealed, SealError
 from ..shapes import SLUG, Time, one_of, printable
+from ..state import StateError, decode_secrets_key
 from .stated import route
 
 KINDS: Final = ("ssh_key", "aws_keypair", "gcp_sa_json", "opaque")
 LARGEST: Final = 64 * 1024
 _DESCRIPTION: Final = 500
+_REKEY_S: Final = 5.0
 
 
 class SecretAdd(TypedDict):
@@ -66,6 +70,34 @@ class Deleted(TypedDict):
     deleted: bool
 
 
+class NewKey(TypedDict):
+    """32 bytes, in base64."""
+
+    newKey: NotRequired[str]
+
+
+class Unopened(TypedDict):
+    """A secret that no key of the server opens, or that is damaged."""
+
+    namespace: str
+    name: str
+    error: str
+
+
+class Rekeyed(TypedDict):
+    """How far it is: `key` is the fingerprint of the new one. `setSecretsKey`: it is done, and the server's SECRETS_KEY
+    is to be changed before its next start.
+    """
+
+    key: str
+    total: int
+    resealed: int
+    left: int
+    failed: list[Unopened]
+    done: bool
+    setSecretsKey: bool
+
+
 @route(SecretList)
 async def listing(app: App, request: Request, caller: Caller) -> Response:
     """GET /v1/namespaces/:ns/secrets: by name, never a value."""
@@ -87,12 +119,22 @@ async def add(app: App, request: Request, caller: Caller, *, body: SecretAdd) ->
     is taken.
     """
     name, kind, description = body["name"], body["kind"], body.get("description", "")
-    sealed = _sealed(app, caller.ns, name, _plaintext(body))
-    now = time.time()
-    row = SecretRow(
-        ns=caller.ns, name=name, kind=kind, description=description, sealed=sealed, created_at=now, updated_at=now
-    )
-    if not await app.records.secrets.add(row, app.records.note(caller.name, caller.ns, "secret.add", name)):
+    plaintext, now = _plaintext(body), time.time()
+
+    def make() -> SecretRow:
+        return SecretRow(
+            ns=caller.ns,
+            name=name,
+            kind=kind,
+            description=description,
+            sealed=_sealed(app, caller.ns, name, plaintext),
+            created_at=now,
+            updated_at=now,
+        )
+
+    note = app.records.note(caller.name, caller.ns, "secret.add", name)
+    row = await app.records.secrets.add(caller.ns, name, make, note)
+    if row is None:
         raise HttpError(
             409,
             f"there is a secret {name!r} already",
@@ -108,9 +150,10 @@ async def rotate(app: App, request: Request, caller: Caller, *, body: SecretValu
     name = request.params["name"]
     if app.records.secrets.get(caller.ns, name) is None:
         raise unknown(name)
-    sealed = _sealed(app, caller.ns, name, _plaintext(body))
+    plaintext = _plaintext(body)
     note = app.records.note(caller.name, caller.ns, "secret.rotate", name)
-    row = await app.records.secrets.reseal(caller.ns, name, sealed, time.time(), note)
+    seal = functools.partial(_sealed, app, caller.ns, name, plaintext)
+    row = await app.records.secrets.reseal(caller.ns, name, seal, time.time(), note)
     if row is None:
         raise unknown(name)
     return answer(request, _shown(row))
@@ -126,9 +169,30 @@ async def remove(app: App, request: Request, caller: Caller) -> Response:
     return answer(request, {"name": name, "deleted": True})
 
 
-def about(ns: str, name: str) -> bytes:
-    """What the seal of a secret is bound to."""
-    return f"{ns}/{name}".encode()
+@route({200: Rekeyed, 202: Rekeyed}, body=NewKey, refuses=(409,), optional=True)
+async def rekey(app: App, request: Request, caller: Caller, *, body: NewKey) -> Response:
+    """POST /v1/admin/secrets/rekey {newKey?}: seal every secret of the server anew, for a few seconds; 202 when more
+    is to be done. Without a key one is made, or the move that is under way goes on.
+    """
+    asked = body.get("newKey")
+    try:
+        key = None if asked is None else decode_secrets_key(asked, "newKey")
+    except StateError as error:
+        raise HttpError(422, str(error), field="newKey") from error
+    try:
+        done = await app.rekeying.run(key, actor=caller.name, for_s=_REKEY_S)
+    except StateError as error:
+        raise HttpError(507, str(error)) from error
+    told = {
+        "key": done.key,
+        "total": done.total,
+        "resealed": done.resealed,
+        "left": done.left,
+        "failed": [{"namespace": ns, "name": name, "error": why} for (ns, name), why in sorted(done.failed.items())],
+        "done": done.is_done,
+        "setSecretsKey": done.names_environment,
+    }
+    return answer(request, told, status=202 if done.left else 200)
 
 
 def slug(value: Any) -> str:

@@ -253,6 +253,7 @@ TABLE: Final = (
     # the admin tier
     _row("GET", _RELEASES, "admin", releases.listing),
     _row("POST", _RELEASES, "admin", releases.push),
+    _row("POST", "/v1/admin/secrets/rekey", "admin", secrets.rekey),
     _row("GET", "/v1/admin/namespaces", "admin", namespaces.listing),
     _row("POST", "/v1/admin/namespaces", "admin", namespaces.create),
     _row("GET", "/v1/admin/namespaces/{slug}", "admin", namespaces.show),
