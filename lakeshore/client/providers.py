@@ -12,6 +12,7 @@ from typing import Any
 from .api import ApiClient
 
 Row = dict[str, Any]
+_PAGE = 500
 
 
 class Providers:
@@ -23,8 +24,7 @@ class Providers:
     def all(self, *, hidden: bool = False, deleted: bool = False) -> list[Row]:
         """Rows of the whole org: `{name, namespace, launcher, kwargs, dispatch, hidden, deletedAt, …}`."""
         query = [(name, "true" if said else None) for name, said in (("hidden", hidden), ("deleted", deleted))]
-        rows: list[Row] = self._api.map("GET", self._api.ours("providers"), query).get("providers", [])
-        return rows
+        return list(self._api.pages(self._api.ours("providers"), "providers", query, page=_PAGE))
 
     def show(self, name: str) -> Row:
         """One row, with references to secrets as they are."""

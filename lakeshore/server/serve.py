@@ -137,6 +137,7 @@ async def serve(
         execs = Execs(commands, Output(state.root / "exec-logs"))
         janitor.also(partial(keeping.sweep, execs))
         janitor.also(records.events.forget_old)
+        janitor.also(records.elasticity.forget_old)
         app = _app(options, environ, state, admin, policy, records, plane, dispatcher, pages, execs)
         stack.callback(app.gate.close)
         cors = Cors(frozenset(options.cors_origins))

@@ -56,6 +56,9 @@ STATED = {
         GET /v1/namespaces/{ns}/providers; POST /v1/namespaces/{ns}/providers; GET /v1/namespaces/{ns}/providers/{name}
         PATCH /v1/namespaces/{ns}/providers/{name}; DELETE /v1/namespaces/{ns}/providers/{name}
         POST /v1/namespaces/{ns}/providers/{name}/restore; POST /v1/namespaces/{ns}/providers/{name}/resolve
+        POST /v1/namespaces/{ns}/providers/{name}/test; GET /v1/namespaces/{ns}/providers/{name}/instances
+        DELETE /v1/namespaces/{ns}/providers/{name}/instances/{id}; POST /v1/namespaces/{ns}/daemons/launch
+        GET /v1/namespaces/{ns}/elasticity-events
         POST /v1/namespaces/{ns}/modes; PATCH /v1/namespaces/{ns}/modes/{name}
         DELETE /v1/namespaces/{ns}/modes/{name}
         GET /v1/namespaces/{ns}/tunnels; POST /v1/namespaces/{ns}/tunnels; GET /v1/namespaces/{ns}/tunnels/{name}

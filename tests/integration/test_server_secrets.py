@@ -16,6 +16,8 @@ from lakeshore.server.sealing import Sealed, Sealer, SealError
 
 KEY = "-----BEGIN OPENSSH PRIVATE KEY-----\nplanted-93af1c\n-----END OPENSSH PRIVATE KEY-----\n"
 
+NO_PROVIDERS = {"providers": [], "count": 0, "next": None}
+
 
 class Client:
     """One namespace of a server, over JSON."""
@@ -225,11 +227,12 @@ def test_a_provider_is_added_listed_shown_changed_and_hidden(call: Client) -> No
         "launcher": "SSH",
         "kwargs": {"ip": "10.0.0.1", "port": 22},
         "dispatch": "direct",
+        "tunnel": None,
         "hidden": False,
         "createdAt": "",
         "updatedAt": "",
         "deletedAt": None,
-        "tunnel": None,
+        "warnings": [],
     }
     assert call.provider("box", {}).status == 409
     assert call.provider("No", {}).status == call.provider("x", {}, launcher="ssh").status == 400
@@ -237,7 +240,7 @@ def test_a_provider_is_added_listed_shown_changed_and_hidden(call: Client) -> No
     assert (refused.status, refused.body["field"]) == (400, "launcher")
     changed = call("PATCH", "providers/box", {"kwargs": {"ip": "10.0.0.2"}, "hidden": True, "dispatch": "daemon"})
     assert (changed.body["kwargs"], changed.body["dispatch"]) == ({"ip": "10.0.0.2"}, "daemon")
-    assert call("GET", "providers").body == {"providers": []}
+    assert call("GET", "providers").body == NO_PROVIDERS
     for query in ("hidden=true", "all=true"):
         assert [row["name"] for row in call("GET", f"providers?{query}").body["providers"]] == ["box"]
     for wrong in ({"hidden": 1}, {"dispatch": "later"}, {"kwargs": 1}):
@@ -272,7 +275,7 @@ def test_a_removed_provider_frees_its_name_and_comes_back_by_either_name(call: C
     call.provider("box", {"ip": "one"})
     gone = call("DELETE", "providers/box").body
     assert gone["name"] == f"box [deleted {gone['deletedAt']}]"
-    assert call("GET", "providers").body == {"providers": []}
+    assert call("GET", "providers").body == NO_PROVIDERS
     assert [row["name"] for row in call("GET", "providers?deleted=true").body["providers"]] == [gone["name"]]
     assert call.provider("box", {"ip": "two"}).status == 201
     assert call("POST", "providers/box/restore", {}).status == 409
@@ -301,7 +304,7 @@ def test_an_org_shares_names_and_the_list_and_secrets_are_those_of_the_providers
         ("box", here.ns),
         ("other", there.ns),
     ]
-    assert alone("GET", "providers").body == {"providers": []}
+    assert alone("GET", "providers").body == NO_PROVIDERS
     assert alone.provider("box", {}).status == 201
     assert here("POST", "providers/box/resolve", {}).body["kwargs"]["ssh_key"] == "of here"
 
@@ -353,7 +356,7 @@ def test_in_open_mode_the_first_secret_makes_its_namespace_and_with_it_everythin
     assert server.call("DELETE", f"/v1/admin/namespaces/{call.ns}").status == 200
     assert server.call("POST", "/v1/admin/namespaces", {"name": call.ns}, encoding=JSON).status == 201
     assert call("GET", "secrets").body == {"secrets": []}
-    assert call("GET", "providers?all=true").body == {"providers": []}
+    assert call("GET", "providers?all=true").body == NO_PROVIDERS
     with closing(sqlite3.connect(f"file:{server.state_dir}/records.db?mode=ro", uri=True)) as conn, conn:
         for table in ("secret", "provider"):
             assert conn.execute(f"SELECT count(*) FROM {table} WHERE ns = ?", (call.ns,)).fetchone() == (0,)

@@ -132,7 +132,7 @@ def stats(
     }
     click.echo("\n".join(facts(told.items())))
     for action in found.get("recent_actions") or ():
-        click.echo("\n".join(indented([action], 1)))
+        click.echo(f"  {age(action.get('at'), datetime.now(UTC))} ago  {'  '.join(map(plain, _told(action)))}")
 
 
 @click.command()
@@ -158,7 +158,7 @@ def events(
     listed(
         rows,
         columns=("ago", "kind", "what"),
-        cells=lambda row, now: (age(row.get("at"), now), str(row.get("kind")), _words(row.get("payload") or {})),
+        cells=lambda row, now: (age(row.get("at"), now), *_told(row)),
         right=("ago",),
         gives="what",
         empty=f"no events of queue {name}",
@@ -167,6 +167,13 @@ def events(
 
 
 # --- inside
+
+
+def _told(row: Mapping[str, Any]) -> tuple[str, str]:
+    """What was done, and with what; of the controller's decisions, why."""
+    if row.get("action"):
+        return str(row["action"]), str(row.get("reason"))
+    return str(row.get("kind")), _words(row.get("payload") or {})
 
 
 def _words(payload: Mapping[str, Any]) -> str:

@@ -85,16 +85,19 @@ class Events:
             "limit": limit,
         }
         statement = SQL.events if after is None else SQL.events_after
-        found = await trio.to_thread.run_sync(self._rows, statement, values, limiter=self._limiter)
-        return [_row(row) for row in found]
+        return [_row(row) for row in await self.read(statement, values)]
 
     async def forget_old(self, now: float) -> int:
         """Keep a month, and so many of each namespace. How many went is not counted: 0."""
         statements: list[Statement] = [(SQL.drop_events_before, {"at": now - KEEP_S})]
-        for (ns,) in await trio.to_thread.run_sync(self._rows, SQL.namespaces_with_events, {}, limiter=self._limiter):
+        for (ns,) in await self.read(SQL.namespaces_with_events, {}):
             statements.append((SQL.drop_events_over, {"ns": ns, "most": KEEP_ROWS}))
         await self._write(statements)
         return 0
+
+    async def read(self, statement: str, values: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+        """What a statement finds in the file, read in a thread."""
+        return await trio.to_thread.run_sync(self._rows, statement, values, limiter=self._limiter)
 
     def _rows(self, statement: str, values: Mapping[str, Any]) -> list[tuple[Any, ...]]:
         return self._reader.execute(statement, values).fetchall()

@@ -89,3 +89,11 @@ CREATE TABLE code_repo (
   archive_key TEXT NOT NULL, storage TEXT NOT NULL, created_at REAL NOT NULL, PRIMARY KEY (ns, id),
   UNIQUE (ns, remote, commit_hash)
 ) WITHOUT ROWID;
+-- What the elasticity controller decided.
+CREATE TABLE elasticity_event (
+  seq INTEGER PRIMARY KEY AUTOINCREMENT, ns TEXT NOT NULL, queue TEXT NOT NULL, action TEXT NOT NULL,
+  reason TEXT NOT NULL, before TEXT NOT NULL, after TEXT NOT NULL, at REAL NOT NULL
+);
+CREATE INDEX elasticity_event_of_queue ON elasticity_event (ns, queue, seq);
+CREATE INDEX elasticity_event_done ON elasticity_event (ns, seq) WHERE action <> 'tick_noop';
+CREATE UNIQUE INDEX provider_in_use ON provider (ns, name) WHERE deleted_at IS NULL;

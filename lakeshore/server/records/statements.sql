@@ -62,6 +62,13 @@ CREATE TABLE provider (
   hidden INTEGER NOT NULL, created_at REAL NOT NULL, updated_at REAL NOT NULL, deleted_at REAL, tunnel TEXT,
   PRIMARY KEY (ns, name)
 ) WITHOUT ROWID;
+CREATE TABLE elasticity_event (
+  seq INTEGER PRIMARY KEY AUTOINCREMENT, ns TEXT NOT NULL, queue TEXT NOT NULL, action TEXT NOT NULL,
+  reason TEXT NOT NULL, before TEXT NOT NULL, after TEXT NOT NULL, at REAL NOT NULL
+);
+CREATE INDEX elasticity_event_of_queue ON elasticity_event (ns, queue, seq);
+CREATE INDEX elasticity_event_done ON elasticity_event (ns, seq) WHERE action <> 'tick_noop';
+CREATE UNIQUE INDEX provider_in_use ON provider (ns, name) WHERE deleted_at IS NULL;
 CREATE TABLE mode (
   ns TEXT NOT NULL, name TEXT NOT NULL, config TEXT NOT NULL, revision INTEGER NOT NULL, created_at REAL NOT NULL,
   updated_at REAL NOT NULL, PRIMARY KEY (ns, name)
@@ -383,6 +390,22 @@ VALUES (:ns, :name, :launcher, :kwargs, :dispatch, :hidden, :created_at, :update
 UPDATE provider SET name = :name, kwargs = :kwargs, dispatch = :dispatch, hidden = :hidden, updated_at = :updated_at,
                     deleted_at = :deleted_at, tunnel = :tunnel
 WHERE ns = :ns AND name = :before
+
+-- name: elasticity_events
+SELECT seq, ns, queue, action, reason, before, after, at FROM elasticity_event
+WHERE ns = :ns AND (:queues IS NULL OR queue IN (SELECT value FROM json_each(:queues)))
+  AND (:noops OR action <> 'tick_noop') AND (:before IS NULL OR seq < :before)
+ORDER BY seq DESC LIMIT :limit
+
+-- name: add_elasticity_event
+INSERT INTO elasticity_event (ns, queue, action, reason, before, after, at)
+VALUES (:ns, :queue, :action, :reason, :before, :after, :at)
+
+-- name: drop_elasticity_events_before
+DELETE FROM elasticity_event WHERE at < :before OR (action = 'tick_noop' AND at < :noops_before)
+
+-- name: drop_elasticity_events_of
+DELETE FROM elasticity_event WHERE ns = :ns
 
 -- name: drop_providers_of
 DELETE FROM provider WHERE ns = :ns

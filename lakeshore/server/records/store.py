@@ -27,6 +27,7 @@ from ...wire.names import Ulids
 from .code_repos import CodeRepoRows
 from .commits import Commits, Statement, Statements
 from .daemon_keys import DaemonKeys
+from .elasticity import ElasticityEvents
 from .enroll_tokens import EnrollTokens
 from .entries import EntryRows
 from .events import Events
@@ -118,6 +119,7 @@ class Records:
         self.orders = OrderRows(self._conn, self._change)
         self.workers = WorkerRows(self._conn, self._change, now=now)
         self.events = Events(path, self._change)
+        self.elasticity = ElasticityEvents(self._change, self.events.read)
         self._used: dict[str, float] = {}
         self.version = 0
         """Rises with every change of a namespace or token: what was derived from them is then out of date."""
@@ -211,6 +213,7 @@ class Records:
                     (SQL.drop_events_of, {"ns": name}),
                     (SQL.drop_secrets_of, {"ns": name}),
                     (SQL.drop_providers_of, {"ns": name}),
+                    (SQL.drop_elasticity_events_of, {"ns": name}),
                     (SQL.drop_modes_of, {"ns": name}),
                     (SQL.drop_tunnels_of, {"ns": name}),
                     (SQL.drop_mounts_of, {"ns": name}),

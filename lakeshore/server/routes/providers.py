@@ -14,47 +14,55 @@ from typing import Annotated, Any, Final, NotRequired, TypedDict
 from ..app import App
 from ..auth import Caller
 from ..http import HttpError, Request, Response
+from ..launchers import DISPATCHES, LAUNCHERS, check_kwargs, warnings_of
 from ..records import ProviderRow
 from ..references import names_in, replaced, storable
 from ..rekeying import about
 from ..render import answer, iso
 from ..sealing import SealError
-from ..shapes import SLUG, Time, one_of, refused
+from ..shapes import SLUG, Time, longest, one_of, refused, whole
+from ..structure import bad_field
 from .stated import route
 
-USUAL_DISPATCH: Final = {"SSH": "direct", "SLURM": "direct", "Kube": "direct", "EC2": "daemon", "GCE": "daemon"}
-"""Launcher -> what dispatches there, unless the provider says otherwise."""
-_DISPATCHES: Final = ("direct", "daemon")
+_LIMIT: Final = 200
+_MOST: Final = 1000
+_LONGEST_NAME: Final = 200
+_LAUNCHER: Final = one_of(*LAUNCHERS)
+_DISPATCH: Final = one_of(*DISPATCHES)
 
 
 class ProviderAdd(TypedDict):
     """`kwargs` are the launcher's, with `{"$secret": name}` where a value is secret."""
 
-    name: Annotated[str, SLUG]
-    launcher: Annotated[str, one_of(*USUAL_DISPATCH)]
+    name: Annotated[str, SLUG, longest(_LONGEST_NAME)]
+    launcher: Annotated[str, _LAUNCHER]
     kwargs: NotRequired[dict[str, Any]]
-    dispatch: NotRequired[Annotated[str, one_of(*_DISPATCHES)] | None]
+    dispatch: NotRequired[Annotated[str, _DISPATCH] | None]
     tunnel: NotRequired[str | None]
+    hidden: NotRequired[bool]
 
 
 class ProviderChange(TypedDict, total=False):
-    """`kwargs` replaces them all; null as `dispatch` is the launcher's usual one; no text as `tunnel` is none."""
+    """`kwargs` replaces them all; null as `dispatch` is the launcher's usual one; an empty `tunnel` detaches it."""
 
     kwargs: dict[str, Any]
-    dispatch: Annotated[str, one_of(*_DISPATCHES)] | None
-    hidden: bool
+    dispatch: Annotated[str, _DISPATCH] | None
     tunnel: str | None
+    hidden: bool
     launcher: Annotated[
         Any, refused("cannot be changed", hint="remove the provider, and add it again with the other launcher")
     ]
 
 
 class ProviderQuery(TypedDict, total=False):
-    """Which ones are listed besides."""
+    """Which ones are listed besides; of which launcher; how many, and from where on."""
 
     hidden: bool
     deleted: bool
     all: bool
+    launcher: Annotated[str, _LAUNCHER]
+    limit: Annotated[int, whole(1, _MOST)]
+    cursor: str
 
 
 class ProviderShown(TypedDict):
@@ -65,39 +73,56 @@ class ProviderShown(TypedDict):
     launcher: str
     kwargs: dict[str, Any]
     dispatch: str
-    hidden: bool
     tunnel: str | None
+    hidden: bool
     createdAt: Time
     updatedAt: Time
     deletedAt: Time | None
 
 
+class ProviderWritten(ProviderShown):
+    """And what is probably not meant."""
+
+    warnings: list[str]
+
+
 class ProviderList(TypedDict):
-    """Those of every namespace of the org, by name."""
+    """Those of every namespace of the org, by name. `next` is the cursor of the following page."""
 
     providers: list[ProviderShown]
+    count: int
+    next: str | None
 
 
-@route(ProviderList, query=ProviderQuery)
+@route(ProviderList, query=ProviderQuery, refuses=(422,))
 async def listing(app: App, request: Request, caller: Caller, *, query: ProviderQuery) -> Response:
-    """GET /v1/namespaces/:ns/providers[?hidden=&deleted=&all=]: of every namespace of the org."""
+    """GET /v1/namespaces/:ns/providers?hidden&deleted&all&launcher&limit&cursor: of every namespace of the org."""
+    limit, launcher, after = query.get("limit", _LIMIT), query.get("launcher"), _place(query.get("cursor"))
     hidden, deleted = (query.get(name) or query.get("all") for name in ("hidden", "deleted"))
     rows = [
-        row for row in _of_org(app, caller.ns) if (hidden or not row.hidden) and (deleted or row.deleted_at is None)
+        row
+        for row in in_org(app, caller.ns)
+        if (hidden or not row.hidden)
+        and (deleted or row.deleted_at is None)
+        and launcher in (None, row.launcher)
+        and (row.name, row.ns) > after
     ]
-    return answer(request, {"providers": [_shown(row) for row in sorted(rows, key=lambda row: (row.name, row.ns))]})
+    rows.sort(key=lambda row: (row.name, row.ns))
+    page = rows[:limit]
+    following = f"{page[-1].name}/{page[-1].ns}" if len(rows) > limit else None
+    return answer(request, {"providers": [_shown(row) for row in page], "count": len(page), "next": following})
 
 
 @route(ProviderShown, refuses=(404,))
 async def show(app: App, request: Request, caller: Caller) -> Response:
     """GET /v1/namespaces/:ns/providers/:name: all of it, references as they are."""
-    return answer(request, _shown(_row(app, request, caller)))
+    return answer(request, _shown(row_of(app, caller.ns, request.params["name"])))
 
 
-@route({201: ProviderShown}, body=ProviderAdd, wrong=400, refuses=(409, 422))
+@route({201: ProviderWritten}, body=ProviderAdd, wrong=400, refuses=(409, 422))
 async def add(app: App, request: Request, caller: Caller, *, body: ProviderAdd) -> Response:
-    """POST /v1/namespaces/:ns/providers {name, launcher, kwargs?, dispatch?, tunnel?}: 201; 409 for a name that the
-    org has already.
+    """POST /v1/namespaces/:ns/providers {name, launcher, kwargs?, dispatch?, tunnel?, hidden?}: 201, with `warnings`;
+    409 for a name that is taken in the org.
     """
     name = body["name"]
     now = time.time()
@@ -105,9 +130,9 @@ async def add(app: App, request: Request, caller: Caller, *, body: ProviderAdd) 
         ns=caller.ns,
         name=name,
         launcher=body["launcher"],
-        kwargs=_kwargs(app, caller.ns, body.get("kwargs", {})),
+        kwargs=_kwargs(app, caller.ns, body["launcher"], body.get("kwargs", {})),
         dispatch=body.get("dispatch"),
-        hidden=False,
+        hidden=body.get("hidden", False),
         created_at=now,
         updated_at=now,
         tunnel=body.get("tunnel") or None,
@@ -116,17 +141,13 @@ async def add(app: App, request: Request, caller: Caller, *, body: ProviderAdd) 
         _need_tunnel(app, caller.ns, row.tunnel)
         _need_free(app, caller.ns, name)
         await app.records.providers.add(row, app.records.note(caller.name, caller.ns, "provider.add", name))
-    return answer(request, _shown(row), status=201)
+    return answer(request, _shown(row) | _warnings(app, row), status=201)
 
 
-@route(ProviderShown, body=ProviderChange, wrong=400, refuses=(404, 422))
+@route(ProviderWritten, body=ProviderChange, wrong=400, refuses=(404, 422))
 async def patch(app: App, request: Request, caller: Caller, *, body: ProviderChange) -> Response:
-    """PATCH /v1/namespaces/:ns/providers/:name {kwargs?, dispatch?, hidden?, tunnel?}: `kwargs` replaces them all, an
-    empty `tunnel` detaches it.
-    """
+    """PATCH /v1/namespaces/:ns/providers/:name {kwargs?, dispatch?, hidden?, tunnel?}: `kwargs` replaces them all."""
     changed: dict[str, Any] = {"updated_at": time.time()}
-    if "kwargs" in body:
-        changed["kwargs"] = _kwargs(app, caller.ns, body["kwargs"])
     if "dispatch" in body:
         changed["dispatch"] = body["dispatch"]
     if "hidden" in body:
@@ -135,21 +156,28 @@ async def patch(app: App, request: Request, caller: Caller, *, body: ProviderCha
         changed["tunnel"] = body["tunnel"] or None
     async with app.records.tunnels.turn, app.records.providers.turn:
         _need_tunnel(app, caller.ns, changed.get("tunnel"))
-        row = _row(app, request, caller)
+        row = row_of(app, caller.ns, request.params["name"])
+        if "kwargs" in body:
+            changed["kwargs"] = _kwargs(app, caller.ns, row.launcher, body["kwargs"])
+        elif len(changed) == 1:
+            raise bad_field("kwargs", "name at least one field to change")
         note = app.records.note(caller.name, caller.ns, "provider.change", row.name)
         made = await app.records.providers.change(row, note, **changed)
-    return answer(request, _shown(made))
+    return answer(request, _shown(made) | _warnings(app, made))
 
 
 @route(ProviderShown, refuses=(404,))
 async def remove(app: App, request: Request, caller: Caller) -> Response:
     """DELETE /v1/namespaces/:ns/providers/:name: it stays under another name, and can be restored."""
     async with app.records.providers.turn:
-        row = _row(app, request, caller)
+        row = row_of(app, caller.ns, request.params["name"])
         if row.deleted_at is None:
             now = time.time()
             note = app.records.note(caller.name, caller.ns, "provider.remove", row.name)
             name = f"{row.name} [deleted {iso(now)}]"
+            while app.records.providers.get(caller.ns, name) is not None:  # one that went in the same millisecond
+                now += 0.001
+                name = f"{row.name} [deleted {iso(now)}]"
             row = await app.records.providers.change(row, note, name=name, deleted_at=now, updated_at=now)
     return answer(request, _shown(row))
 
@@ -180,7 +208,7 @@ async def restore(app: App, request: Request, caller: Caller) -> Response:
 @route(ProviderShown, refuses=(403, 404, 409, 422))
 async def resolve(app: App, request: Request, caller: Caller) -> Response:
     """POST /v1/namespaces/:ns/providers/:name/resolve: an SSH provider with its key, for who connects to it."""
-    row = _row(app, request, caller)
+    row = row_of(app, caller.ns, request.params["name"])
     if row.launcher != "SSH" or _dispatch_of(row) != "direct" or row.deleted_at is not None:
         raise HttpError(422, f"{row.name}: only a directly dispatched SSH provider is driven from your machine", "name")
     if caller.mode == "open" and app.gate.is_wide:
@@ -217,9 +245,10 @@ def _key(app: App, row: ProviderRow, name: str) -> str:
         raise HttpError(409, f"secret {name!r} cannot be used: {why}") from error
 
 
-def _kwargs(app: App, ns: str, value: dict[str, Any]) -> dict[str, Any]:
-    """What may be written down. HttpError 400; 422 for a secret that is not there."""
+def _kwargs(app: App, ns: str, launcher: str, value: dict[str, Any]) -> dict[str, Any]:
+    """What may be written down. HttpError 400; 422 for a secret that is not there, or what the launcher cannot use."""
     storable(value, "kwargs", knows=lambda name: app.records.secrets.get(ns, name) is not None)
+    check_kwargs(launcher, value)
     return value
 
 
@@ -229,27 +258,45 @@ def _need_tunnel(app: App, ns: str, name: str | None) -> None:
         raise HttpError(422, f"tunnel: no tunnel {name!r:.80}", "tunnel", "`lakeshore tunnels list` shows them")
 
 
+def _warnings(app: App, row: ProviderRow) -> dict[str, list[str]]:
+    def kind_of(name: str) -> str | None:
+        secret = app.records.secrets.get(row.ns, name)
+        return None if secret is None else secret.kind
+
+    return {"warnings": warnings_of(row.launcher, row.kwargs, kind_of=kind_of)}
+
+
+def _place(cursor: str | None) -> tuple[str, str]:
+    if cursor is None:
+        return "", ""
+    name, slash, ns = cursor.rpartition("/")
+    if not slash:
+        raise bad_field("cursor", "must be what an earlier answer gave as `next`")
+    return name, ns
+
+
 def _dispatch_of(row: ProviderRow) -> str:
     said = row.kwargs.get("dispatch")
-    return said if said in _DISPATCHES else row.dispatch or USUAL_DISPATCH[row.launcher]
+    return said if said in DISPATCHES else row.dispatch or LAUNCHERS[row.launcher].dispatch
 
 
-def _of_org(app: App, ns: str) -> Iterable[ProviderRow]:
+def in_org(app: App, ns: str) -> Iterable[ProviderRow]:
+    """Every provider of the namespace and of its siblings, removed ones too."""
     for row in app.records.namespaces():
         if row.name == ns or app.records.siblings(row.name, ns):
             yield from app.records.providers.of(row.name)
 
 
 def _need_free(app: App, ns: str, name: str) -> None:
-    taken = next((row for row in _of_org(app, ns) if row.name == name), None)
+    taken = next((row for row in in_org(app, ns) if row.name == name), None)
     if taken is not None:
         where = "" if taken.ns == ns else f" in namespace {taken.ns!r} of the same org"
         raise HttpError(409, f"there is a provider {name!r} already{where}", field="name")
 
 
-def _row(app: App, request: Request, caller: Caller) -> ProviderRow:
-    name = request.params["name"]
-    row = app.records.providers.get(caller.ns, name)
+def row_of(app: App, ns: str, name: str) -> ProviderRow:
+    """One of this namespace. HttpError 404."""
+    row = app.records.providers.get(ns, name)
     if row is None:
         raise _unknown(name)
     return row
@@ -266,8 +313,8 @@ def _shown(row: ProviderRow) -> ProviderShown:
         "launcher": row.launcher,
         "kwargs": row.kwargs,
         "dispatch": _dispatch_of(row),
-        "hidden": row.hidden,
         "tunnel": row.tunnel,
+        "hidden": row.hidden,
         "createdAt": iso(row.created_at),
         "updatedAt": iso(row.updated_at),
         "deletedAt": iso(row.deleted_at),

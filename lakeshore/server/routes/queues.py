@@ -25,18 +25,19 @@ from ..queues import DEFAULT_SAYS
 from ..render import answer, iso
 from ..shapes import SLUG, Time, above, checked, closed_shape, limited, one_of, open_shape, printable, refused, whole
 from ..structure import bad_field
-from .events import EventShown, event_body
+from . import elasticity
+from .events import event_body
 from .stated import route
 
 ELASTICITIES: Final = ("fixed", "fully_elastic", "pool_with_threshold", "max_count")
 _LIMIT: Final = 200
 _MOST: Final = 1000
 _EVENTS: Final = 50
+_RECENT: Final = 5
 _MOST_EVENTS: Final = 200
 _LONGEST: Final = 1000
 _KIB: Final = 16
 _MOST_DEPTH: Final = 2**53
-_NOOP: Final = "tick_noop"
 _OWN_ROUTES: Final = {"draining": "drain", "archived": "archive"}
 _COLUMNS: Final = {
     "description": "description",
@@ -230,14 +231,14 @@ class QueueStats(TypedDict):
     oldest_age_s: float | None
     throughput_per_s: float
     held_submits: int
-    recent_actions: list[dict[str, Any]]
+    recent_actions: list[elasticity.ElasticityShown]
     controller: dict[str, Any]
 
 
 class QueueEvents(TypedDict):
-    """The newest first."""
+    """What was changed, and what the elasticity controller decided: the newest first."""
 
-    events: list[EventShown]
+    events: list[dict[str, Any]]
     count: int
 
 
@@ -290,6 +291,7 @@ async def stats(app: App, request: Request, caller: Caller) -> Response:
     members = _Membership(app, ns).of(name)
     counts = _counts(app, row)
     waited = rows.waited_s(read, ns, name, now)
+    recent = await app.records.elasticity.page(ns, elasticity.units(row), noops=False, limit=_RECENT)
     return answer(
         request,
         {
@@ -303,7 +305,7 @@ async def stats(app: App, request: Request, caller: Caller) -> Response:
             "oldest_age_s": None if waited is None else round(waited, 3),
             "throughput_per_s": round(app.dispatcher.pollers.per_s(ns, name, trio.current_time()), 3),
             "held_submits": app.admission.held(ns, name),
-            "recent_actions": [],
+            "recent_actions": [elasticity.event_body(one) for one in recent],
             "controller": {"enabled": False, "tick_s": None, "last_tick_at": None},
         },
     )
@@ -314,8 +316,10 @@ async def events(app: App, request: Request, caller: Caller, *, query: QueueEven
     """GET /v1/namespaces/:ns/queues/:name/events?verbose&limit: the newest first."""
     row = await _known(app, request, caller)
     limit, verbose = query.get("limit", _EVENTS), query.get("verbose", False)
-    found = await app.records.events.page(row.ns, queue=row.name, family="queue.", limit=_MOST_EVENTS)
-    told = [event_body(event) for event in found if verbose or event.payload.get("action") != _NOOP][:limit]
+    changes = await app.records.events.page(row.ns, queue=row.name, family="queue.", limit=limit)
+    decisions = await app.records.elasticity.page(row.ns, elasticity.units(row), noops=verbose, limit=limit)
+    dated = [(one.at, event_body(one)) for one in changes] + [(one.at, elasticity.event_body(one)) for one in decisions]
+    told = [body for _at, body in sorted(dated, key=lambda pair: pair[0], reverse=True)[:limit]]
     return answer(request, {"events": told, "count": len(told)})
 
 
