@@ -128,7 +128,7 @@ def _fetch(connect: Any) -> Pulled:
 
 def _rows(server: ApiClient, name: str) -> tuple[dict[str, Any], ...]:
     try:
-        return tuple(server.rows(server.ours(name), name))
+        return tuple(server.pages(server.ours(name), name, page=500))
     except ApiError as error:
         if error.status != 404:
             raise

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from lakeshore.client.errors import ApiError
+from lakeshore.client.providers import Providers
 from lakeshore.net.errors import NetError
 
 from ..choice import UNCONFIGURED
@@ -166,7 +167,7 @@ def _on_server(
     """(user, host, port) of its SSH providers. `asked`: the user wants to know, so that no answer is a failure."""
     try:
         with connect(ctx, url, namespace, token) as server:
-            rows = server.call("GET", f"/v1/namespaces/{server.namespace}/providers")
+            rows = Providers(server).all()
     except Failure as error:
         if asked or str(error) != UNCONFIGURED:
             raise
@@ -183,8 +184,7 @@ def _on_server(
             raise
         say(f"note: what is on the server is not known: {error}")
         return set()
-    listed = rows.get("providers", []) if isinstance(rows, dict) else []
-    return set(_targets(row for row in listed if isinstance(row, dict)))
+    return set(_targets(rows))
 
 
 def _targets(rows: Iterable[dict[str, Any]]) -> Iterable[tuple[str, str, int]]:
