@@ -46,12 +46,8 @@ class ApiClient:
         connect_timeout: float = 10.0,
     ) -> None:
         self._connection = BlockingConnection(parse_target(url), connect_timeout=connect_timeout)
-        if not (namespace.isascii() and namespace.isprintable()):
-            raise ValueError(f"{namespace!r} is no namespace")
         self._timeout = timeout
-        self._headers = [("accept", "application/json"), ("x-ls-namespace", namespace)]
-        if token:
-            self._headers.append(("authorization", bearer(token)))
+        self._headers = headers_of(namespace, token)
         self.namespace = namespace
         self.has_token = bool(token)
 
@@ -242,31 +238,14 @@ class ApiClient:
             data = json.dumps(body).encode()
         answer = self._connection.request(
             method,
-            _with(path, query),
+            with_query(path, query),
             headers=headers,
             body=data,
             content_length=size,
             timeout=self._timeout if timeout is None else timeout,
             retry_stale=method == "GET",
         )
-        return self._read(answer.status, answer.body)
-
-    def _read(self, status: int, body: bytes) -> Any:
-        value: Any = None
-        readable = True
-        try:
-            value = json.loads(body) if body else None
-        except ValueError:
-            readable = False
-        refused = status >= 300
-        if not readable or (refused and not isinstance(value, dict)):
-            raise NotLakeshore(
-                f"{self.url} answered {status}, and not with JSON. Is that the address of a control plane?",
-                status=status,
-            )
-        if refused:
-            raise _refusal(status, value)
-        return value
+        return read_answer(self.url, answer.status, answer.body)
 
     def insist(self, send: Callable[[], dict[str, Any]], lost: list[NetError]) -> dict[str, Any]:
         """Send once, and again after an answer was lost; `lost` gets why. Raises what the first loss was in the end."""
@@ -288,7 +267,7 @@ class ApiClient:
 
     def ours(self, *parts: str) -> str:
         """The path of something in our namespace."""
-        return "/".join(("/v1/namespaces", *(quote(part, safe="") for part in (self.namespace, *parts))))
+        return path_of(self.namespace, *parts)
 
     def map(
         self, method: str, path: str, query: Query = (), *, body: Mapping[str, Any] | None = None
@@ -324,9 +303,42 @@ class ApiClient:
         return inner if isinstance(inner, dict) else value
 
 
-def _with(path: str, query: Query) -> str:
+def headers_of(namespace: str, token: str | None) -> list[tuple[str, str]]:
+    """What every request says of its sender. ValueError for what can be no namespace."""
+    if not (namespace.isascii() and namespace.isprintable()):
+        raise ValueError(f"{namespace!r} is no namespace")
+    headers = [("accept", "application/json"), ("x-ls-namespace", namespace)]
+    return [*headers, ("authorization", bearer(token))] if token else headers
+
+
+def path_of(namespace: str, *parts: str) -> str:
+    """The path of something in a namespace."""
+    return "/".join(("/v1/namespaces", *(quote(part, safe="") for part in (namespace, *parts))))
+
+
+def with_query(path: str, query: Query) -> str:
+    """A path with what of the query is not None."""
     pairs = [(key, value) for key, value in query if value is not None]
     return f"{path}?{urlencode(pairs)}" if pairs else path
+
+
+def read_answer(url: str, status: int, body: bytes) -> Any:
+    """The JSON of a 2xx answer. ApiError for any other; NotLakeshore for what is no JSON."""
+    value: Any = None
+    readable = True
+    try:
+        value = json.loads(body) if body else None
+    except ValueError:
+        readable = False
+    refused = status >= 300
+    if not readable or (refused and not isinstance(value, dict)):
+        raise NotLakeshore(
+            f"{url} answered {status}, and not with JSON. Is that the address of a control plane?",
+            status=status,
+        )
+    if refused:
+        raise _refusal(status, value)
+    return value
 
 
 def _refusal(status: int, body: dict[str, Any]) -> ApiError:

@@ -151,7 +151,7 @@ def _values(wish: Wish, now: float) -> dict[str, Any]:
 def _claimed(tx: Transaction, row: tuple[Any, ...], data: bytes | None) -> Claimed:
     """What is handed out. `data` are the arguments, when they have been read and are inline."""
     seq, id_, ns, queue, number, attempt, started, last, function, run_config, prefix, parent, root = row
-    tx.moved(ns, queue, "queued", "running")
+    tx.moved(ns, queue, "queued", "running", seq)
     return Claimed(
         id=id_,
         ns=ns,

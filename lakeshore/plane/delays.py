@@ -23,17 +23,16 @@ def promote(
 
     With `ns` and `queue`, of that queue alone, or of those with that prefix (`gpu-*`).
     """
-    found: Counter[tuple[str, str]] = Counter()
+    found: list[tuple[str, str, int]] = []
     if ns is None or queue is None:
-        found.update(tx.all(SQL.promote_due, {"now": now, "limit": AT_ONCE}))
+        found += tx.all(SQL.promote_due, {"now": now, "limit": AT_ONCE})
     else:
         for name in queues(tx.all, ns, queue):
             values = {"ns": ns, "queue": name, "now": now, "limit": AT_ONCE}
-            found.update(tx.all(SQL.promote_due_of_queue, values))
-    for (owner, name), n in found.items():
-        for _ in range(n):
-            tx.moved(owner, name, "delayed", "queued")
-    return found
+            found += tx.all(SQL.promote_due_of_queue, values)
+    for owner, name, seq in found:
+        tx.moved(owner, name, "delayed", "queued", seq)
+    return Counter((owner, name) for owner, name, _seq in found)
 
 
 def next_due(rows: Rows, ns: str | None = None, queue: str | None = None) -> float | None:

@@ -23,7 +23,7 @@ from .journal import Journal
 from .locks import try_lock
 from .logs import Logs
 from .statements import SQL
-from .transaction import Transaction
+from .transaction import Noted, Transaction
 
 log = logging.getLogger(__name__)
 
@@ -58,6 +58,10 @@ class Plane:
         if not shared:
             self.queued = {(ns, queue): n for ns, queue, n in self.rows(SQL.queued_counts, {})}
         self._ended: dict[tuple[str, str], int] = {}
+        self.noting = False
+        """Whether to keep in `noted` which rows each transaction changes: not where another process writes as well."""
+        self.noted: list[Noted] = []
+        """The rows that were changed by what is committed; whoever wants them takes them out."""
         self.commit_s = 0.0
         """Seconds that the last COMMIT took, alone."""
 
@@ -117,7 +121,7 @@ class Plane:
 
     def _commit(self, verbs: Sequence[Verb]) -> list[Any]:
         conn = self.conn
-        tx = Transaction(conn, self.journal, self.blobs, self.queued)
+        tx = Transaction(conn, self.journal, self.blobs, self.queued, [] if self.noting else None)
         written = self.journal.mark()
         conn.execute("BEGIN IMMEDIATE")
         try:
@@ -145,6 +149,8 @@ class Plane:
             if self._roll_back():  # an interrupt may come when it has been committed
                 self.journal.rewind(written)
             raise
+        if tx.noted:
+            self.noted += tx.noted
         if self.queued is not None:
             for (ns, queue, state), n in moves.items():
                 if state == "queued":

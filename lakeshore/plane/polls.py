@@ -61,7 +61,8 @@ def poll(tx: Transaction, request: Poll, now: float, certain: Certain | None = N
     for pair in request.held if certain is None else certain.begun:
         if pair.started:
             values = {"id": pair.id, "ns": ns, "claim": pair.claim, "now": now}
-            tx.change(SQL.start_if_claimed, values)
+            if tx.change(SQL.start_if_claimed, values):
+                tx.touched(ns, None, pair.id)
     settled = [_settle(tx, report, now, freed) for report in request.reports]
     runs: Sequence[Claimed] = ()
     if not fenced:

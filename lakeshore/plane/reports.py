@@ -64,7 +64,7 @@ def settle(tx: Transaction, report: Report, now: float) -> Settled:
         if ended is not None:
             seq, queue = ended
             tx.change(SQL.put_result, payload_values(seq, report.result))
-            tx.moved(report.ns, queue, "running", "succeeded")
+            tx.moved(report.ns, queue, "running", "succeeded", seq)
             return Settled(id=report.id, claim=report.claim, result="ok", state="succeeded", queue=queue)
     row = read_row(tx, report.ns, report.id)
     if row is None:
@@ -174,6 +174,7 @@ def cancel(tx: Transaction, ns: str, invocation_id: str, now: float, *, grace_s:
         )
     deadline = None if grace_s is None else now + grace_s
     tx.change(SQL.request_cancel_if_running, {"seq": row.seq, "claim": row.claim, "deadline": deadline})
+    tx.touched(ns, None, row.seq)
     return Cancelled(
         id=invocation_id,
         state="running",
@@ -214,7 +215,7 @@ def cancel_queued(
             _kill_queued(tx, row, now)
         else:
             tx.change(SQL.kill_if_queued, {"seq": seq, "now": now, "error": CANCELLED, "last_frame": last})
-            tx.moved(ns, name, state, "killed")
+            tx.moved(ns, name, state, "killed", seq)
         killed.append((id_, name))
     return killed
 
@@ -225,7 +226,7 @@ def _kill_queued(tx: Transaction, row: Row, now: float) -> None:
         last += 1
         put(tx, row.seq, row.claim, last, error_frame(last, "Cancelled", "cancelled on request"), final=True)
     tx.change(SQL.kill_if_queued, {"seq": row.seq, "now": now, "error": CANCELLED, "last_frame": last})
-    tx.moved(row.ns, row.queue, row.state, "killed")
+    tx.moved(row.ns, row.queue, row.state, "killed", row.seq)
 
 
 def _end(
@@ -255,7 +256,7 @@ def _end(
     else:
         changed = tx.change(SQL.settle_if_claimed, {**values, "last_frame": last, "settled_as": settled_as})
     assert changed == 1, "the row was read in this transaction"
-    tx.moved(row.ns, row.queue, "running", state)
+    tx.moved(row.ns, row.queue, "running", state, row.seq)
 
 
 def _requeue(
@@ -274,4 +275,4 @@ def _requeue(
         },
     )
     assert changed == 1, "the row was read in this transaction"
-    tx.moved(row.ns, row.queue, "running", "queued")
+    tx.moved(row.ns, row.queue, "running", "queued", row.seq)

@@ -60,7 +60,7 @@ class _Slice:
         for statement in (SQL.drop_args, SQL.drop_result):
             self.blobs += [key for (key,) in tx.all(statement, {"seq": seq}) if key is not None]
         tx.change(SQL.drop_row, {"seq": seq})
-        tx.moved(ns, queue, state, None)
+        tx.moved(ns, queue, state, None, id_)
         self.seqs.append(seq)
         return len(self.seqs) % ROWS_AT_LEAST != 0 or not self.is_over
 

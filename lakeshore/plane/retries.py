@@ -73,4 +73,4 @@ def retry_row(
     tx.all(SQL.drop_result, {"seq": seq})
     # The frame that ended the earlier run is true no longer; its seq is not used again, so that `since` stays lossless.
     tx.change(SQL.reopen_frames, {"channel": seq})
-    tx.moved(ns, queue, state, "queued")
+    tx.moved(ns, queue, state, "queued", seq)

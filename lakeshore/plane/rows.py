@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgpack
@@ -43,6 +43,19 @@ def page(
     """Newest first. `before` is the `seq` of the last row seen: a cursor that stays flat however deep."""
     found = listing.page(rows, ns, states=states, queue=queue, worker=worker, limit=limit, offset=offset, before=before)
     return [_as_map(row) for row in found]
+
+
+def some(rows: Rows, ns: str, seqs: Iterable[int], ids: Sequence[str] = ()) -> list[dict[str, Any]]:
+    """Those of these rows that the namespace has, by `seq` or by id; each once, in no order. Some hundred at a time."""
+    found: dict[int, tuple[Any, ...]] = {}
+    if listed := ",".join(map(str, seqs)):
+        found |= {row[0]: row for row in rows(f"{SQL.listed}\nWHERE seq IN ({listed}) AND +ns = :ns", {"ns": ns})}
+    if ids:
+        named = {f"id_{k}": id_ for k, id_ in enumerate(ids)}
+        places = ",".join(f":{name}" for name in named)
+        text = f"{SQL.listed}\nWHERE id IN ({places}) AND +ns = :ns"
+        found |= {row[0]: row for row in rows(text, {"ns": ns, **named})}
+    return [_as_map(row) for row in found.values()]
 
 
 def ended(rows: Rows, ns: str, invocation_id: str) -> Ended:

@@ -224,14 +224,14 @@ WHERE ns = :ns AND queue = :queue AND state = 'delayed' ORDER BY due LIMIT 1
 UPDATE invocation SET state = 'queued'
 WHERE state = 'delayed' AND seq IN (SELECT seq FROM invocation INDEXED BY invocation_due
                                     WHERE state = 'delayed' AND due <= :now ORDER BY due LIMIT :limit)
-RETURNING ns, queue
+RETURNING ns, queue, seq
 
 -- name: promote_due_of_queue
 UPDATE invocation SET state = 'queued'
 WHERE state = 'delayed' AND seq IN (SELECT seq FROM invocation INDEXED BY invocation_due_of_queue
                                     WHERE ns = :ns AND queue = :queue AND state = 'delayed' AND due <= :now
                                     ORDER BY due LIMIT :limit)
-RETURNING ns, queue
+RETURNING ns, queue, seq
 
 -- name: claim_if_queued
 UPDATE invocation

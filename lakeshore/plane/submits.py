@@ -80,8 +80,8 @@ def submit_many(tx: Transaction, items: Sequence[Submission], now: float) -> lis
     )
     if inserted == len(items):
         tx.insert_many(SQL.put_args, (payload_values(seq, item.args) for seq, item in enumerate(items, last + 1)))
-        for item in items:
-            tx.moved(item.ns, item.queue, None, "queued")
+        for seq, item in enumerate(items, last + 1):
+            tx.moved(item.ns, item.queue, None, "queued", seq)
         return [Submitted(id=item.id, queue=item.queue) for item in items]
     there = {seq for (seq,) in tx.all(SQL.submitted_after, {"seq": last})}
     return [
@@ -111,7 +111,7 @@ def _values(item: Submission, now: float) -> dict[str, Any]:
 
 def _stored(tx: Transaction, item: Submission, seq: int, state: str = "queued") -> Submitted:
     tx.change(SQL.put_args, payload_values(seq, item.args))
-    tx.moved(item.ns, item.queue, None, state)
+    tx.moved(item.ns, item.queue, None, state, seq)
     return Submitted(id=item.id, queue=item.queue, due=item.due if state == DELAYED else None)
 
 

@@ -18,20 +18,30 @@ from .statements import SQL
 Count = tuple[str, str, str]
 """Namespace, queue, state: what rows are counted by."""
 
+Noted = tuple[str, str | None, int | str]
+"""Namespace, queue (None: it has as many as before), and a row's `seq` or id."""
+
 
 class Transaction:
     """What a verb writes through."""
 
-    __slots__ = ("_moves", "_queued", "blobs", "conn", "journal")
+    __slots__ = ("_moves", "_queued", "blobs", "conn", "journal", "noted")
 
     def __init__(
-        self, conn: sqlite3.Connection, journal: Journal, blobs: Blobs, queued: Mapping[tuple[str, str], int] | None
+        self,
+        conn: sqlite3.Connection,
+        journal: Journal,
+        blobs: Blobs,
+        queued: Mapping[tuple[str, str], int] | None,
+        noted: list[Noted] | None = None,
     ) -> None:
         self.conn = conn
         self.journal = journal
         self.blobs = blobs
         self._queued = queued
         self._moves: dict[Count, int] = {}
+        self.noted = noted
+        """Which rows it changes, in order; None while nobody wants to know."""
 
     def one(self, statement: str, values: dict[str, Any]) -> tuple[Any, ...] | None:
         """The first row of a statement; the statement has run to its end."""
@@ -50,13 +60,22 @@ class Transaction:
         """Run an insert for each row of values, by name or in the order of its `?`; how many rows there are more."""
         return self.conn.executemany(statement, rows).rowcount
 
-    def moved(self, ns: str, queue: str, old: str | None, new: str | None) -> None:
-        """A row of this queue went from one state to another (None: it was born, or it is gone)."""
+    def moved(self, ns: str, queue: str, old: str | None, new: str | None, row: int | str) -> None:
+        """A row of this queue went from one state to another (None: it was born, or it is gone). `row` is its `seq`;
+        of one that is gone its id.
+        """
         moves = self._moves
+        if self.noted is not None:
+            self.noted.append((ns, queue, row))
         if old is not None:
             moves[ns, queue, old] = moves.get((ns, queue, old), 0) - 1
         if new is not None:
             moves[ns, queue, new] = moves.get((ns, queue, new), 0) + 1
+
+    def touched(self, ns: str, queue: str | None, row: int | str) -> None:
+        """A row changed, and not its state. None: nor what its queue has."""
+        if self.noted is not None:
+            self.noted.append((ns, queue, row))
 
     def counted(self, ns: str, queue: str, state: str) -> int:
         """How many rows of a queue are in one state, with what this transaction moved."""

@@ -63,8 +63,9 @@ class Admission:
                 raise
             refused = full
         key, mine = (item.ns, item.queue), _Held(item.id, parker)
+        if not self._held:
+            self._dispatcher.matcher.after_commit.append(self._committed)
         self._held.setdefault(key, {})[mine] = None
-        self._dispatcher.matcher.after_commit = self._committed
         try:
             return await self._wait(item, watch, trio.current_time() + hold_s, mine, refused)
         finally:
@@ -75,7 +76,7 @@ class Admission:
             if self._held:
                 self._call(key)  # the room that it was called for may be another one's
             else:
-                self._dispatcher.matcher.after_commit = None
+                self._dispatcher.matcher.after_commit.remove(self._committed)
 
     async def _wait(
         self, item: Submission, watch: str | None, until: float, mine: _Held, refused: QueueFull

@@ -17,6 +17,7 @@ from ..wire.names import Ulids
 from .admission import Admission
 from .auth import Caller, Gate
 from .blobs import BlobStore
+from .changes import Changes
 from .dispatcher import Dispatcher
 from .execs import Execs
 from .http import HttpError
@@ -79,6 +80,7 @@ class App:
     sealer: Keyring
     rekeying: Rekeying
     pages: PageReader
+    changes: Changes
     lease_s: float
     started_at: float
     version: str

@@ -52,8 +52,8 @@ class Matcher:
         self._owner = owner
         self._fresh: dict[Key, int] = {}
         """Queues that got rows since the last batch, and how many: hints for whom to wake."""
-        self.after_commit: Callable[[], None] | None = None
-        """Called once a batch is committed and told, while somebody wants it."""
+        self.after_commit: list[Callable[[], None]] = []
+        """Called once a batch is committed and told."""
 
     def freshen(self, ns: str, queue: str, n: int = 1) -> None:
         """A queue has so many rows more to hand out."""
@@ -117,8 +117,8 @@ class Matcher:
         if again:
             self._fresh = {key: fresh[key] for key in again}
             owner.writer.nudge()
-        if self.after_commit is not None:
-            self.after_commit()
+        for call in self.after_commit:
+            call()
 
     def _hands_out(self, key: Key) -> bool:
         """Whether a queue gives a row to who asks now. Of one that has a next turn, the promoter knows then."""

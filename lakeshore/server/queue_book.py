@@ -5,6 +5,8 @@ The server is the only writer of its plane, so the copy is right after every com
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ..plane.frames import Rows
 from ..plane.queues import QueueRow
 from ..plane.statements import SQL
@@ -19,6 +21,8 @@ class QueueBook:
     def __init__(self) -> None:
         self._shut: set[Key] = set()
         self.paced: set[Key] = set()
+        self.told: Callable[[str, str], None] | None = None
+        """Hears which row was made, changed or dropped."""
 
     def load(self, rows: Rows) -> None:
         """Read what an earlier server left."""
@@ -33,11 +37,15 @@ class QueueBook:
     def changed(self, row: QueueRow) -> None:
         """A row was committed."""
         self._note((row.ns, row.name), row.state, row.rate_limit)
+        if self.told is not None:
+            self.told(row.ns, row.name)
 
     def forget(self, ns: str, name: str | None = None) -> None:
         """A queue, or those of a namespace, are gone."""
         for held in (self._shut, self.paced):
             held -= {key for key in held if key[0] == ns and name in (None, key[1])}
+        if name is not None and self.told is not None:
+            self.told(ns, name)
 
     def _note(self, key: Key, state: str, rate: float | None) -> None:
         for held, is_in in ((self._shut, state in ("paused", "archived")), (self.paced, rate is not None)):

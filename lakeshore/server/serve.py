@@ -34,6 +34,7 @@ from .admission import Admission
 from .app import App, PageReader
 from .auth import TUNNEL, Gate, is_loopback_name
 from .blobs import BlobStore
+from .changes import Changes
 from .cors import Cors
 from .dispatcher import Dispatcher
 from .execs import Execs, Output, Store, keeping
@@ -60,6 +61,7 @@ from .records import Records, RecordsError
 from .rekeying import Rekeying, keyring_of
 from .releases import Releases
 from .routes.table import handler_of
+from .routes.workers import looks
 from .scheduler import Scheduler
 from .state import State, StateError, open_state
 from .submissions import Submissions
@@ -153,6 +155,7 @@ async def serve(
             nursery.start_soon(janitor.run)
             nursery.start_soon(app.scheduler.run)
             nursery.start_soon(app.workers.run)
+            nursery.start_soon(app.changes.run)
             await nursery.start(http.serve, [*listeners, *_tunnel_end(state)])
             _announce(options, state, admin, listeners)
             try:
@@ -214,10 +217,12 @@ def _app(
         sealer=keyring,
         rekeying=Rekeying(state, records, keyring),
         pages=pages,
+        changes=Changes(dispatcher, records, execs),
         lease_s=options.lease_s,
         started_at=time.time(),
         version=_version.__version__,
     )
+    app.changes.looks = partial(looks, app)
     execs.rouse, execs.body = orders.rouse, partial(command_body, app)
     return app
 

@@ -26,6 +26,7 @@ STATED = {
         GET /v1/admin/namespaces; POST /v1/admin/namespaces
         GET /v1/admin/namespaces/{slug}; PATCH /v1/admin/namespaces/{slug}; DELETE /v1/admin/namespaces/{slug}
         GET /v1/admin/invocations; GET /v1/admin/invocations/{id}; POST /v1/admin/secrets/rekey
+        GET /v1/admin/changes
         POST /v1/namespaces/{ns}/tokens
         POST /v1/namespaces/{ns}/enroll-tokens; DELETE /v1/namespaces/{ns}/enroll-tokens/{id}
         GET /v1/admin/nymph-releases; POST /v1/admin/nymph-releases
@@ -34,6 +35,7 @@ STATED = {
     "full": """
         GET /v1/namespaces/{ns}/invocations; GET /v1/namespaces/{ns}/invocations/{id}
         GET /v1/namespaces/{ns}/invocations/{id}/logs; GET /v1/namespaces/{ns}/invocations/counts
+        GET /v1/namespaces/{ns}/changes
         DELETE /v1/namespaces/{ns}/invocations/{id}; POST /v1/namespaces/{ns}/invocations/{id}/retry
         POST /v1/namespaces/{ns}/invocations/bulk-cancel; POST /v1/namespaces/{ns}/invocations/prune
         GET /v1/namespaces/{ns}/tokens; DELETE /v1/namespaces/{ns}/tokens/{id}

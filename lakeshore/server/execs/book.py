@@ -62,6 +62,8 @@ class Execs:
         self.waiters = Waiters()
         self.rouse: Callable[[str, str], None] = lambda _ns, _worker: None
         self.body: Callable[[dict[str, Any]], dict[str, Any]] = lambda raw: raw
+        self.told: Callable[[str, str | None], None] | None = None
+        """Hears (namespace, id) of each that changed; None: of any of its namespace."""
         self._writer = Writer(kept.file)
         self._clock = clock
         self._open: dict[str, Open] = {}
@@ -110,6 +112,7 @@ class Execs:
             if session is not None:
                 self._sessions[of] = max(session, self._sessions.get(of, ""))
             self._keep(job)
+            self._tell((job,))
             self.rouse(*of)
 
         await self._writer.write(functools.partial(store.add, new=new, id_=id_, now=now, session=session), added)
@@ -151,6 +154,7 @@ class Execs:
 
             def asked(_done: bool) -> None:
                 job.cancelled_at = now
+                self._tell((job,))
                 if job.id in self._open:
                     self._unread.setdefault(job.of, {})[job.id] = job
                     self.rouse(*job.of)
@@ -245,11 +249,13 @@ class Execs:
         numbers, seqs = [job.seq for job in again], [job.seq for job in fresh]
         note = functools.partial(store.hand_out, seqs=seqs, session=session, n=n, now=self._clock())
         try:
-            return await self._writer.write(lambda conn: store.bodies_of(conn, numbers) + note(conn))
+            bodies = await self._writer.write(lambda conn: store.bodies_of(conn, numbers) + note(conn))
         except PlaneError:
             for job in fresh:
                 self._put_back(job)
             raise
+        self._tell(fresh)
+        return bodies
 
     async def acknowledge(self, ns: str, worker: str, session: str, seen: int | None) -> None:
         """The session has read the answer to its poll `seen`; None: all answers before."""
@@ -299,6 +305,7 @@ class Execs:
             for (job, _result), was_open in zip(ends, done, strict=True):
                 if was_open:
                     self._drop(job)
+                    self._tell((job,))
                     self.waiters.ring(job.id)
                     self.output.ring(job.seq)
 
@@ -330,6 +337,12 @@ class Execs:
             for job in reversed(jobs):
                 self._put_back(job)
             await self._writer.write(functools.partial(store.put_back, seqs=[job.seq for job in jobs]))
+            self._tell(jobs)
+
+    def _tell(self, jobs: Iterable[Open]) -> None:
+        if self.told is not None:
+            for job in jobs:
+                self.told(job.ns, job.id)
 
     async def _fail(self, jobs: Iterable[Open], why: str) -> None:
         ends = [(job, Result(exit_code=FAILED, error=why)) for job in jobs]

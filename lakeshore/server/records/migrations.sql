@@ -97,3 +97,5 @@ CREATE TABLE elasticity_event (
 CREATE INDEX elasticity_event_of_queue ON elasticity_event (ns, queue, seq);
 CREATE INDEX elasticity_event_done ON elasticity_event (ns, seq) WHERE action <> 'tick_noop';
 CREATE UNIQUE INDEX provider_in_use ON provider (ns, name) WHERE deleted_at IS NULL;
+-- Numbers that only rise, as far as they may have been given out.
+CREATE TABLE mark (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;

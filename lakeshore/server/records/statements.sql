@@ -93,6 +93,8 @@ CREATE TABLE code_repo (
   UNIQUE (ns, remote, commit_hash)
 ) WITHOUT ROWID;
 
+CREATE TABLE mark (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
+
 -- name: namespaces
 SELECT name, org, created_at, target_version FROM namespace ORDER BY name
 
@@ -409,3 +411,9 @@ DELETE FROM elasticity_event WHERE ns = :ns
 
 -- name: drop_providers_of
 DELETE FROM provider WHERE ns = :ns
+
+-- name: marks
+SELECT name, value FROM mark
+
+-- name: raise_mark
+INSERT INTO mark (name, value) VALUES (:mark, :value) ON CONFLICT (name) DO UPDATE SET value = MAX(value, :value)

@@ -16,7 +16,7 @@ import os
 import secrets
 import sqlite3
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Literal
@@ -24,6 +24,7 @@ from typing import Final, Literal
 import trio
 
 from ...wire.names import Ulids
+from .changed import Change, changed
 from .code_repos import CodeRepoRows
 from .commits import Commits, Statement, Statements
 from .daemon_keys import DaemonKeys
@@ -32,6 +33,7 @@ from .enroll_tokens import EnrollTokens
 from .entries import EntryRows
 from .events import Events
 from .file import open_file
+from .marks import Marks
 from .modes import ModeRows
 from .nonces import Nonces
 from .orders import OrderRows
@@ -120,6 +122,9 @@ class Records:
         self.workers = WorkerRows(self._conn, self._change, now=now)
         self.events = Events(path, self._change)
         self.elasticity = ElasticityEvents(self._change, self.events.read)
+        self.marks = Marks(self._conn, self._change)
+        self.told: Callable[[Iterable[Change]], None] | None = None
+        """Hears what each write changed, right after its commit, while somebody wants to know."""
         self._used: dict[str, float] = {}
         self.version = 0
         """Rises with every change of a namespace or token: what was derived from them is then out of date."""
@@ -389,4 +394,10 @@ class Records:
         return SQL.note, {"now": self._now(), "actor": actor, "ns": ns, "action": action, "subject": subject}
 
     async def _change(self, statements: Statements, then: Callable[[], None] | None = None) -> None:
-        await self.commits.write(statements, then)
+        def committed() -> None:
+            if then is not None:
+                then()
+            if self.told is not None:
+                self.told(changed(statements))
+
+        await self.commits.write(statements, committed)

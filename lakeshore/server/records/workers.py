@@ -65,6 +65,8 @@ class WorkerRows:
             values["created_at"] = values["created_at"] or values["hello_at"]
             row = WorkerRow(**values)
             self._rows[row.ns, row.id] = row
+        self.told: Callable[[WorkerRow | None, WorkerRow], None] | None = None
+        """Hears of each change in memory, with the row before it."""
         self._seen: dict[tuple[str, str], float] = {}
         self._unsaved: set[tuple[str, str]] = set()
         self._removed: dict[tuple[str, str], float] = {
@@ -200,7 +202,10 @@ class WorkerRows:
                 del table[key]
 
     def _keep(self, row: WorkerRow) -> None:
+        before = self._rows.get((row.ns, row.id))
         self._rows[row.ns, row.id] = row
+        if self.told is not None:
+            self.told(before, row)
 
 
 def _split(text: str | None) -> tuple[str, ...] | None:

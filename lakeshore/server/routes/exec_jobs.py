@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import base64
 import functools
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable, Mapping
 from typing import Any, Final
 
 import trio
@@ -117,7 +117,7 @@ async def listing(app: App, request: Request, caller: Caller) -> Response:
         limit=limit,
         offset=offset,
     )
-    found = [_summary(row) for row in rows]
+    found = [summary(row) for row in rows]
     return answer(request, {"execs": found, "limit": limit, "offset": offset, "count": len(found)})
 
 
@@ -144,7 +144,7 @@ async def _wait(app: App, request: Request, caller: Caller, id_: str, wait_s: fl
 
 def envelope(app: App, row: ExecRow) -> dict[str, Any]:
     """One with its output, as a client is told of it (S-331)."""
-    told = _summary(row)
+    told = summary(row)
     if row.ended:
         out, err, out_bytes, err_bytes = app.execs.output.whole(row)
         told["stdout_b64"], told["stderr_b64"] = base64.b64encode(out).decode(), base64.b64encode(err).decode()
@@ -159,7 +159,14 @@ def envelope(app: App, row: ExecRow) -> dict[str, Any]:
     return told
 
 
-def _summary(row: ExecRow) -> dict[str, Any]:
+def bodies(app: App, ns: str, ids: Iterable[str]) -> dict[str, Mapping[str, object]]:
+    """The rows of these that there are, without output, by id."""
+    found = ((id_, app.execs.show(ns, id_)) for id_ in ids)
+    return {id_: summary(row) for id_, row in found if row is not None}
+
+
+def summary(row: ExecRow) -> dict[str, Any]:
+    """One without its output, as lists show it."""
     return {
         "exec_id": row.id,
         "worker_id": row.worker,

@@ -1,4 +1,4 @@
-"""Invocations as operators see them. Reference: get-started/jobs; S-335…S-348, S-068…S-074."""
+"""Invocations as operators see them. Reference: get-started/jobs; S-335…S-348, S-074."""
 
 from __future__ import annotations
 
@@ -26,11 +26,6 @@ _LIMIT: Final = 50
 _LONGEST_NONCE: Final = 200
 _MOST: Final = 200
 _PRUNE_S: Final = 5.0
-_ADMIN_LIMIT: Final = 100
-_ADMIN_MOST: Final = 500
-_ADMIN_WAIT_S: Final = 30.0
-_ADMIN_LONGEST_S: Final = 60.0
-_ADMIN_LOOK_S: Final = 0.25
 
 
 def row_body(app: App, row: dict[str, Any], whys: dict[tuple[str, str], Why] | None = None) -> dict[str, Any]:
@@ -204,28 +199,6 @@ def _place(cursor: Any) -> tuple[float, int]:
         return float(at), max(0, min(int(seq), 2**63 - 1))
     except ValueError:
         raise bad_field("cursor", "must be what an earlier answer gave as `next`") from None
-
-
-async def admin_listing(app: App, request: Request, caller: Caller) -> Response:
-    """GET /v1/admin/invocations?cursor&timeout_s&limit&namespace: a long poll over what changes."""
-    await request.body()  # unread, it would hide that the asker has gone
-    query = request.query
-    cursor = number(query, "cursor", 0, 0, 2**53)
-    limit = number(query, "limit", _ADMIN_LIMIT, 1, _ADMIN_MOST)
-    wait_s = min(float(number(query, "timeout_s", int(_ADMIN_WAIT_S), 0, 10**6)), _ADMIN_LONGEST_S)
-    writer = app.dispatcher.writer
-    while wait_s > 0 and writer.commits == cursor:  # another number is news, also one of the time before a restart
-        if await request.park(min(wait_s, _ADMIN_LOOK_S)) not in ("timeout", "woken"):
-            break
-        wait_s -= _ADMIN_LOOK_S
-    told_cursor = writer.commits
-    named = query.get("namespace", caller.ns)
-    names = [row.name for row in app.records.namespaces()] if named == "*" else [named]
-    found = [row for name in names for row in await app.pages.run(functools.partial(rows.page, ns=name, limit=limit))]
-    found.sort(key=lambda row: -row["seq"])
-    whys: dict[tuple[str, str], Why] = {}
-    shown = [row_body(app, row, whys) for row in found[:limit]]
-    return answer(request, {"invocations": shown, "cursor": told_cursor})
 
 
 async def admin_show(app: App, request: Request, caller: Caller) -> Response:

@@ -323,6 +323,17 @@ async def events(app: App, request: Request, caller: Caller, *, query: QueueEven
     return answer(request, {"events": told, "count": len(told)})
 
 
+def bodies(app: App, ns: str, names: Iterable[str]) -> dict[str, Mapping[str, object]]:
+    """The rows of these that there are, by name."""
+    membership = _Membership(app, ns)
+    found: dict[str, Mapping[str, object]] = {}
+    for name in names:
+        row = app.queues.get(ns, name)
+        if row is not None:
+            found[name] = _body(app, row, len(membership.of(name)))
+    return found
+
+
 # --- what is changed
 
 

@@ -37,6 +37,7 @@ from ..refusals import refusal_of
 from ..render import as_json
 from . import (
     blobs,
+    changes,
     chunks,
     code_repos,
     daemon,
@@ -169,6 +170,7 @@ TABLE: Final = (
     _row("GET", "/v1/blobs/{key...}", "signed", blobs.get),
     # operators
     _row("GET", f"{_NS}/whoami", "named", namespaces.whoami, ANY),
+    _row("GET", f"{_NS}/changes", "named", changes.of_namespace),
     _row("GET", f"{_NS}/invocations", "named", invocations.listing),
     _row("POST", f"{_NS}/invocations/bulk-cancel", "named", invocations.bulk_cancel),
     _row("POST", f"{_NS}/invocations/prune", "named", invocations.prune),
@@ -266,7 +268,8 @@ TABLE: Final = (
     _row("GET", "/v1/admin/namespaces/{slug}", "admin", namespaces.show),
     _row("PATCH", "/v1/admin/namespaces/{slug}", "admin", namespaces.patch),
     _row("DELETE", "/v1/admin/namespaces/{slug}", "admin", namespaces.remove),
-    _row("GET", "/v1/admin/invocations", "admin", invocations.admin_listing),
+    _row("GET", "/v1/admin/changes", "admin", changes.of_all),
+    _row("GET", "/v1/admin/invocations", "admin", changes.invocations_of),
     _row("GET", "/v1/admin/invocations/{id}", "admin", invocations.admin_show),
 )
 

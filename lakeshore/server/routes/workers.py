@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Annotated, Any, Final, NotRequired, TypeAlias, TypedDict
 
@@ -292,6 +292,20 @@ def row_body(app: App, row: WorkerRow, running: Mapping[str, int]) -> WorkerRowS
         "composeProject": row.compose_project,
         "serverNodeId": None,
     }
+
+
+def bodies(app: App, ns: str, ids: Iterable[str]) -> dict[str, Mapping[str, object]]:
+    """The rows of these that there are, by id."""
+    running = _running(app, ns)
+    found = ((id_, app.records.workers.get(ns, id_)) for id_ in ids)
+    return {id_: row_body(app, row, running) for id_, row in found if row is not None}
+
+
+def looks(app: App, ns: str | None) -> dict[tuple[str, int | str], object]:
+    """What of workers changes and is told by nobody: how they are shown, and how much each runs."""
+    running = Counter((lease.ns, lease.worker) for lease in app.dispatcher.leases.all())
+    rows = app.records.workers.all() if ns is None else app.records.workers.of(ns)
+    return {(row.ns, row.id): (app.workers.shown_state(row), running[row.ns, row.id]) for row in rows}
 
 
 def _running(app: App, ns: str) -> Counter[str]:

@@ -1,0 +1,227 @@
+"""What changed since a number: of a namespace, or for the operator of all of them.
+
+A client asks without `since` for the number of now, lists what it shows, and then asks for what came after, again and
+again: each answer has the number to go on from. A resource is told once an answer, as it is now, however often it
+changed; one that is gone is told by its name. What `reset` names is to be listed anew: more changed than is remembered,
+or the number is from before a restart, of another server, or above its present one.
+Reference: admin/happy-paths/14-dashboard-observability, "The long-poll contract"; S-068…S-075, S-663, S-777.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any, Final
+
+import trio
+
+from ...plane import rows
+from ..app import App
+from ..auth import Caller
+from ..changes import ALL, KINDS, Entry, Feed, News
+from ..http import HttpError, Request, Response
+from ..render import answer, answer_encoding
+from ..structure import bad_field
+from ..waiting import Why
+from . import exec_jobs, invocations, queues, workers
+from .queries import number, seconds
+
+_HOLD_S: Final = "30"
+_LONGEST_S: Final = 60.0
+_LIMIT: Final = 100
+_MOST: Final = 500
+_BIG: Final = 2**53
+_AT_ONCE: Final = 16
+"""So many invocations are read where we are; more of them in the thread that reads pages."""
+_SHOWN: Final = frozenset({"invocations", "queues", "workers", "exec"})
+"""Kinds whose rows an answer carries; of the others it names what changed."""
+_Place = tuple[str, str]
+
+
+async def of_namespace(app: App, request: Request, caller: Caller) -> Response:
+    """GET /v1/namespaces/:ns/changes?since&hold_s&kinds&limit&rows: what changed after the number `since`.
+
+    `{cursor, reset: [kind…], more, changes: [{kind, namespace, id, number, gone, row?}…]}`, the oldest change first.
+    `hold_s` (30, at most 60): how long to wait for a change. `kinds`: only these, with commas. `more`: it was cut at
+    `limit` (100, at most 500), ask on at once. `rows=false`: names without rows.
+    """
+    return await _changes(app, request, caller, caller.ns)
+
+
+async def of_all(app: App, request: Request, caller: Caller) -> Response:
+    """GET /v1/admin/changes?since&hold_s&kinds&limit&rows&namespace: the same of every namespace, or of one."""
+    return await _changes(app, request, caller, request.query.get("namespace", ALL))
+
+
+async def _changes(app: App, request: Request, caller: Caller, scope: str) -> Response:
+    await request.body()  # unread, it would hide that the asker has gone
+    query = request.query
+    hold_s = seconds({"hold_s": query.get("hold_s", _HOLD_S)}, "hold_s", _LONGEST_S)
+    limit = number(query, "limit", _LIMIT, 1, _MOST)
+    kinds = _kinds(request)
+    with_rows = query.get("rows", "true").lower() not in ("false", "0")
+    feed = await _feed(app, scope)
+    if "since" not in query:
+        told = {"cursor": app.changes.number, "reset": list(kinds), "more": False, "changes": []}
+        return answer(request, told)
+    since = number(query, "since", 0, 0, _BIG)
+    news = await _wait(app, request, caller, scope, feed, kinds, since, hold_s, limit)
+    asked = (kinds, since, limit, with_rows, answer_encoding(request))
+    return await _once(app, feed, asked, functools.partial(_told, app, request, news, with_rows))
+
+
+async def invocations_of(app: App, request: Request, caller: Caller) -> Response:
+    """GET /v1/admin/invocations?cursor&timeout_s&limit&namespace: a long poll over what changes, newest submit first.
+
+    Without a cursor the newest rows; with one those that changed since, `more: true` when they were cut: ask on with
+    the new cursor. A cursor that is above the current number, or from too long ago, gets the newest rows at once, and
+    `reset: true`. `namespace`: `default`, or another one, or `*` for all.
+    """
+    await request.body()  # as above
+    query = request.query
+    cursor = number(query, "cursor", 0, 0, _BIG)
+    limit = number(query, "limit", _LIMIT, 1, _MOST)
+    wait_s = min(float(number(query, "timeout_s", int(_HOLD_S), 0, 10**6)), _LONGEST_S)
+    scope = query.get("namespace", caller.ns)
+    feed = await _feed(app, scope)
+    news = News(cursor=app.changes.number, stale=("invocations",))
+    if cursor:
+        news = await _wait(app, request, caller, scope, feed, ("invocations",), cursor, wait_s, limit)
+    asked = ("admin", cursor, limit, answer_encoding(request))
+    return await _once(app, feed, asked, functools.partial(_listed, app, request, news, scope, limit, bool(cursor)))
+
+
+async def _feed(app: App, scope: str) -> Feed:
+    if scope != ALL and app.records.namespace(scope) is None:
+        raise HttpError(404, f"unknown namespace {scope!r}", field="namespace", hint="`*` is all of them")
+    return await app.changes.feed(scope)
+
+
+async def _wait(
+    app: App,
+    request: Request,
+    caller: Caller,
+    scope: str,
+    feed: Feed,
+    kinds: tuple[str, ...],
+    since: int,
+    hold_s: float,
+    limit: int,
+) -> News:
+    changes = app.changes
+    if not feed.since(kinds, since, 1, changes.number).stale:
+        await feed.wait(request, kinds, since, hold_s)
+        _check(app, request, caller, scope)
+    return feed.since(kinds, since, limit, changes.number)
+
+
+def _check(app: App, request: Request, caller: Caller, scope: str) -> None:
+    """While it waited, its token may have been revoked, or its namespace deleted. HttpError."""
+    if "ns" not in request.params:
+        app.gate.caller(request).need_admin()
+        return
+    app.gate.caller(request, caller.ns)
+    if app.records.namespace(scope) is None:
+        raise HttpError(404, f"unknown namespace {scope!r}", field="namespace", hint="it was deleted meanwhile")
+
+
+async def _once(app: App, feed: Feed, asked: Any, make: Callable[[], Awaitable[Response]]) -> Response:
+    """The answer to a question that many ask at the same number is made once."""
+    made = feed.made
+    asked = (app.changes.number, *asked)
+    found: _Made | None = made.get(asked)
+    if found is None:
+        found = made[asked] = _Made()
+        try:
+            found.answer = await make()
+        finally:
+            found.done.set()
+            if found.answer is None:
+                made.pop(asked, None)
+    else:
+        await found.done.wait()
+    return found.answer if found.answer is not None else await make()
+
+
+class _Made:
+    __slots__ = ("answer", "done")
+
+    def __init__(self) -> None:
+        self.answer: Response | None = None
+        self.done = trio.Event()
+
+
+# --- what is told
+
+
+async def _told(app: App, request: Request, news: News, with_rows: bool) -> Response:
+    named: dict[tuple[str, str], list[Entry]] = {}
+    for entry in news.entries:
+        named.setdefault((entry.kind, entry.ns), []).append(entry)
+    told: dict[tuple[str, str, str], dict[str, Any]] = {}
+    for (kind, ns), entries in named.items():
+        found: Mapping[int | str, Mapping[str, object]] = {}
+        if kind in _SHOWN:
+            found = await _rows(app, kind, ns, [entry.row for entry in entries])
+        for entry in entries:
+            row = found.get(entry.row)
+            if row is None and type(entry.row) is int:
+                continue  # it was purged, and is told by its id
+            id_ = str(row["id"] if row is not None and kind == "invocations" else entry.row)
+            one = {"kind": kind, "namespace": ns, "id": id_, "number": entry.number}
+            one["gone"] = row is None if kind in _SHOWN else entry.gone
+            if row is not None and with_rows:
+                one["row"] = row
+            told[kind, ns, id_] = one
+    body = {"cursor": news.cursor, "reset": list(news.stale), "more": news.more}
+    return answer(request, {**body, "changes": sorted(told.values(), key=lambda one: int(one["number"]))})
+
+
+async def _listed(app: App, request: Request, news: News, scope: str, limit: int, asked_since: bool) -> Response:
+    whys: dict[tuple[str, str], Why] = {}
+    if news.stale:
+        names = [row.name for row in app.records.namespaces()] if scope == ALL else [scope]
+        pages = [await app.pages.run(functools.partial(rows.page, ns=name, limit=limit)) for name in names]
+        found = sorted((row for page in pages for row in page), key=_newest_first)[:limit]
+    else:
+        found = []
+        for ns in {entry.ns for entry in news.entries}:
+            found += await _read(app, ns, [entry.row for entry in news.entries if entry.ns == ns])
+        found.sort(key=_newest_first)
+    shown = [invocations.row_body(app, row, whys) for row in found]
+    told: dict[str, Any] = {"invocations": shown, "cursor": news.cursor, "more": news.more}
+    if news.stale and asked_since:
+        told["reset"] = True
+    return answer(request, told)
+
+
+def _newest_first(row: Mapping[str, Any]) -> int:
+    return -int(row["seq"])
+
+
+async def _rows(app: App, kind: str, ns: str, names: list[int | str]) -> Mapping[int | str, Mapping[str, object]]:
+    """The rows of these that there are, as lists show them."""
+    if kind == "invocations":
+        whys: dict[tuple[str, str], Why] = {}
+        found: dict[int | str, Mapping[str, object]] = {}
+        for row in await _read(app, ns, names):
+            found[row["seq"]] = found[row["id"]] = invocations.row_body(app, row, whys)
+        return found
+    bodies = {"queues": queues.bodies, "workers": workers.bodies, "exec": exec_jobs.bodies}[kind]
+    return dict(bodies(app, ns, [str(name) for name in names]).items())
+
+
+async def _read(app: App, ns: str, names: Iterable[int | str]) -> list[dict[str, Any]]:
+    seqs = [name for name in names if isinstance(name, int)]
+    ids = [name for name in names if isinstance(name, str)]
+    if len(seqs) + len(ids) <= _AT_ONCE:
+        return rows.some(app.dispatcher.rows, ns, seqs, ids)
+    return await app.pages.run(functools.partial(rows.some, ns=ns, seqs=seqs, ids=ids))
+
+
+def _kinds(request: Request) -> tuple[str, ...]:
+    named = [kind for said in request.query_values("kinds") for kind in said.split(",") if kind]
+    for kind in named:
+        if kind not in KINDS:
+            raise bad_field("kinds", f"{kind!r:.40} is no kind: use {', '.join(KINDS)}")
+    return tuple(dict.fromkeys(named)) or KINDS
