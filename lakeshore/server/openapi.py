@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import Any, Final, NotRequired, TypedDict
 
 from ..wire.messages import JSON, MSGPACK
-from .routes.stated import COMMON, MEANINGS, Media, Stated, stated_of, statuses
+from .routes.stated import COMMON, MEANINGS, Media, OneOf, Stated, stated_of, statuses
 from .schemas import Schema, Schemas
 from .shapes import LABEL, NAMESPACE, fields_of
 
@@ -136,6 +136,8 @@ def _answer(status: int, said: Any, schemas: Schemas) -> dict[str, Any]:
     meaning = MEANINGS[status]
     if isinstance(said, Media):
         return {"description": said.says or meaning, "content": {said.type: {}}}
+    if isinstance(said, OneOf):
+        return {"description": meaning, "content": _content({"anyOf": [schemas.of(one, asked=False) for one in said]})}
     return {"description": meaning, "content": _content(schemas.of(said, asked=False))}
 
 

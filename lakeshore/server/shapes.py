@@ -23,7 +23,7 @@ from typing import Annotated, Any, Final, Literal, NotRequired, Required, TypeAl
 
 from ..wire.errors import NameError_
 from ..wire.names import check_label, check_namespace, check_queue, check_slug, check_subscription
-from .http import HttpError
+from .http import HttpError, Request
 from .primitives import Wrong, a_bool, a_float, a_map, a_str, an_int, name_of
 
 T = TypeVar("T")
@@ -121,6 +121,17 @@ def between(least: float, most: float, unit: str = "a number") -> Rule:
     return Rule({"minimum": least, "maximum": most}, check)
 
 
+def waiting(longest_s: float) -> Rule:
+    """Seconds to wait: a number; what is more than may be waited is cut."""
+
+    def check(value: Any) -> float:
+        if type(value) not in (int, float) or math.isnan(value):
+            raise Wrong("must be a number of seconds")
+        return min(max(float(value), 0.0), longest_s)
+
+    return Rule({}, check)
+
+
 def printable(least: int, most: int) -> Rule:
     """Text of so many characters, all of them printable."""
 
@@ -134,6 +145,17 @@ def printable(least: int, most: int) -> Rule:
 
 def _at_most(most: int) -> str:
     return f"must be one line of at most {most} printable characters"
+
+
+def length(least: int, most: int) -> Rule:
+    """Text of so many characters."""
+
+    def check(value: Any) -> str:
+        if type(value) is not str or not least <= len(value) <= most:
+            raise Wrong(f"must be {least} to {most} characters")
+        return value
+
+    return Rule({"minLength": least, "maxLength": most}, check)
 
 
 def longest(most: int) -> Rule:
@@ -223,14 +245,24 @@ def read_shape(
 
 
 def read_query(
-    query: Mapping[str, str], shape: Hashable, *, status: int = 422, apart: Mapping[str, int] | None = None
+    request: Request, shape: Hashable, *, status: int = 422, apart: Mapping[str, int] | None = None
 ) -> dict[str, Any]:
-    """A request's query as a `shape`: numbers and truth values from their text. HttpError as above."""
+    """A request's query as a `shape`: numbers and truth values from their text, lists from repeated names and commas.
+
+    HttpError as above; an item of a list is named as its field.
+    """
+    query = request.query
     try:
         kinds = {name: field.kind for name, field in fields_of(shape).items() if name in query}
-        given = {name: _from_text(query[name], kind, name) for name, kind in kinds.items()}
+        given = {
+            name: [part for said in request.query_values(name) for part in said.split(",") if part]
+            if typing.get_origin(kind) is list
+            else _from_text(query[name], kind, name)
+            for name, kind in kinds.items()
+        }
         return typing.cast("dict[str, Any]", _reader(shape)(given, ""))
     except _At as error:
+        error.path = error.path.partition("[")[0]
         raise _refusal(error, status, apart or {}) from error
 
 

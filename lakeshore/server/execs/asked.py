@@ -32,7 +32,7 @@ class PayloadNamed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class ExecAsked:
     """A submit's body. `stdin_b64` is `stdin` for who has no bytes; `timeout_s` in seconds.
 
     `log`: what it prints is sent while it runs, else at its end, 1 MiB of each stream.
@@ -51,12 +51,12 @@ class Asked:
     payload_ref: PayloadNamed | None = None
 
 
-def read(body: dict[str, Any], encoding: str) -> Asked:
+def read(body: dict[str, Any], encoding: str) -> ExecAsked:
     """A body, checked. HttpError 413, 422."""
     for documented, name in _SPELLINGS:
         if body.get(name) is None:
             body[name] = body.get(documented)
-    asked = structure(body, Asked, encoding)
+    asked = structure(body, ExecAsked, encoding)
     if asked.stdin_b64 is not None:
         if asked.stdin is not None:
             raise bad_field("stdin_b64", "stdin and stdin_b64 exclude each other")
@@ -84,7 +84,7 @@ def read(body: dict[str, Any], encoding: str) -> Asked:
     return asked
 
 
-def _check_command(asked: Asked) -> None:
+def _check_command(asked: ExecAsked) -> None:
     inline = asked.payload_inline
     if inline is not None and asked.payload_ref is not None:
         raise bad_field("payloadRef", "payloadInline and payloadRef exclude each other")

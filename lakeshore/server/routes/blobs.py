@@ -18,6 +18,8 @@ from ...wire.messages import MAX_PAYLOAD_BYTES, OCTETS
 from ..app import App
 from ..http import HttpError, Request, Response, StreamResponse
 from ..render import answer
+from .answers import RAW, BlobStored
+from .stated import route
 
 log = logging.getLogger(__name__)
 
@@ -33,6 +35,7 @@ _SAFE: Final = (
 )
 
 
+@route({200: BlobStored, 201: BlobStored}, body=RAW, refuses=(400, 403, 409, 413, 422))
 async def put(app: App, request: Request) -> Response:
     """PUT /v1/blobs/<key>?<signature>: create it; the same content again is fine."""
     grant = app.blobs.verify("PUT", request.params["key"], request.query)
@@ -45,6 +48,7 @@ async def put(app: App, request: Request) -> Response:
     return answer(request, body, status=201 if new else 200)
 
 
+@route({200: RAW, 206: RAW}, refuses=(403, 404, 416, 422))
 async def get(app: App, request: Request) -> Response | StreamResponse:
     """GET /v1/blobs/<key>?<signature>: the whole blob, or one range of it."""
     grant = app.blobs.verify("GET", request.params["key"], request.query)

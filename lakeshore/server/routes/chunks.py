@@ -8,7 +8,7 @@ import msgpack
 
 from ...plane.contract import Appended, PlaneError
 from ...wire.errors import NameError_
-from ...wire.messages import ChunkItem, ChunkRun
+from ...wire.messages import ChunkBatch, ChunkItem, ChunkRun
 from ...wire.names import check_invocation_id
 from ..app import App
 from ..auth import Caller
@@ -17,12 +17,15 @@ from ..http import HttpError, Request, Response
 from ..refusals import as_result, refusal_of
 from ..render import answer
 from ..structure import bad_field, read_map, structure
+from .answers import ChunkAnswers
 from .daemon import check_binding, check_claim
+from .stated import route
 
 _MOST_ITEMS: Final = 10_000
 _ARRAY_OF_4: Final = 0x94
 
 
+@route(ChunkAnswers, body=(ChunkItem, ChunkBatch, ChunkRun), refuses=(403, 404, 409, 422))
 async def result_chunk(app: App, request: Request, caller: Caller) -> Response:
     """POST /v1/daemon/result-chunk: one frame, a run of one invocation's, or several of any."""
     body, encoding = await read_map(request)

@@ -22,6 +22,7 @@ from ...wire.messages import (
     MAX_PREFETCH,
     POLL_TIMEOUT_S,
     PROTOCOL_VERSION,
+    AckBatch,
     AckItem,
     HelloRequest,
     PollRequest,
@@ -38,6 +39,9 @@ from ..payload_io import Outgoing
 from ..refusals import as_result
 from ..render import answer, plain
 from ..structure import bad_field, read_map, structure
+from .answers import AckAnswers, HelloAnswer
+from .answers import PollAnswer as Polled
+from .stated import route
 
 _SESSION_TTL_S: Final = 86_400
 _LONGEST_NAME: Final = 200
@@ -49,6 +53,7 @@ _REMOVED: Final = "this worker was removed"
 # --- hello
 
 
+@route(HelloAnswer, body=HelloRequest, refuses=(403, 422))
 async def hello(app: App, request: Request, caller: Caller) -> Response:
     """POST /v1/daemon/hello. A refusal is a 200 with `reject` (S-393)."""
     body, encoding = await read_map(request)
@@ -136,6 +141,7 @@ def _rejected(request: Request, code: str, message: str) -> Response:
 # --- poll
 
 
+@route(Polled, body=PollRequest, refuses=(403, 409, 422))
 async def poll(app: App, request: Request, caller: Caller) -> Response:
     """POST /v1/daemon/poll: report, renew, ask."""
     body, encoding = await read_map(request)
@@ -407,6 +413,7 @@ class _Acks:
         return [by_place[place] for place in sorted(by_place)]
 
 
+@route(AckAnswers, body=(AckItem, AckBatch), refuses=(403, 404, 409, 422))
 async def ack(app: App, request: Request, caller: Caller) -> Response:
     """POST /v1/daemon/ack: how one claim ended, or several."""
     body, encoding = await read_map(request)

@@ -10,7 +10,7 @@ import base64
 import errno
 import time
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Annotated, Any, Final, TypedDict
 
 import trio
 
@@ -25,9 +25,11 @@ from ..execs.output import CAPTURED_BYTES
 from ..http import HttpError, Request, Response
 from ..refusals import as_result
 from ..render import answer
+from ..shapes import one_of, whole
 from ..structure import bad_field, read_map, structure
+from .answers import RAW, ExecChunkStored, ExecResultsStored, ExecResultStored
 from .daemon import check_binding
-from .queries import number
+from .stated import route
 
 CHUNK_BYTES: Final = 4 * 1024 * 1024
 _LAST_OFFSET: Final = 2**51
@@ -37,7 +39,9 @@ _MOST_CODE: Final = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Ended:
+class ExecEnded:
+    """How a command ended, and the end of what it printed."""
+
     exit_code: int
     stdout: bytes = b""
     stderr: bytes = b""
@@ -47,6 +51,20 @@ class _Ended:
     result_ref: PayloadNamed | None = None
 
 
+class ExecEnds(TypedDict):
+    """Each as for one, with its `exec_id`."""
+
+    results: list[dict[str, Any]]
+
+
+class ExecChunkAt(TypedDict, total=False):
+    """Where the bytes belong."""
+
+    offset: Annotated[int, whole(0, _LAST_OFFSET)]
+    stream: Annotated[str, one_of(*STREAMS)]
+
+
+@route(ExecResultStored, body=(ExecEnded,), refuses=(403, 404, 409, 413, 422))
 async def result(app: App, request: Request, caller: Caller) -> Response:
     """POST /v1/daemon/exec/:id/result {exit_code, stdout, stderr, duration_ms, error?, result_inline?, result_ref?}
 
@@ -55,11 +73,13 @@ async def result(app: App, request: Request, caller: Caller) -> Response:
     return await _result(app, request, caller, None)
 
 
+@route(ExecResultStored, body=(ExecEnded,), refuses=(403, 404, 409, 413, 422))
 async def result_of(app: App, request: Request, caller: Caller) -> Response:
     """POST /v1/namespaces/:ns/workers/:worker/exec/:id/result: the same, under the worker's name."""
     return await _result(app, request, caller, request.params["worker"])
 
 
+@route(ExecResultsStored, body=(ExecEnds,), read=False, refuses=(422,))
 async def results(app: App, request: Request, caller: Caller) -> Response:
     """POST /v1/daemon/exec/results {results: [{exec_id, …as for one…}]}: several in one commit, an addition.
 
@@ -110,15 +130,15 @@ def _answered(app: App, caller: Caller, id_: str, ended: Result, row: ExecRow | 
     return {"ok": True, "status": row.state, "ignored": True, "duplicate": row.exit_code == ended.exit_code}
 
 
-def _read(body: dict[str, Any], encoding: str) -> _Ended:
+def _read(body: dict[str, Any], encoding: str) -> ExecEnded:
     for name in ("stdout", "stderr", "result_inline"):
         if type(body.get(name)) is list:  # how a peer that knows no byte strings writes them
             octets = _octets(body[name], name)
             body[name] = octets if encoding == MSGPACK else base64.b64encode(octets).decode()
-    return structure(body, _Ended, encoding)
+    return structure(body, ExecEnded, encoding)
 
 
-async def _checked(app: App, caller: Caller, told: _Ended) -> Result:
+async def _checked(app: App, caller: Caller, told: ExecEnded) -> Result:
     if not -2 <= told.exit_code <= _MOST_CODE:
         raise bad_field("exit_code", "must be the exit code, -1 (not run, or cancelled) or -2 (timed out)")
     if told.result_inline is not None and told.result_ref is not None:
@@ -140,7 +160,8 @@ async def _checked(app: App, caller: Caller, told: _Ended) -> Result:
     )
 
 
-async def chunk(app: App, request: Request, caller: Caller) -> Response:
+@route(ExecChunkStored, body=RAW, query=ExecChunkAt, refuses=(403, 404, 409, 413, 422))
+async def chunk(app: App, request: Request, caller: Caller, *, query: ExecChunkAt) -> Response:
     """POST /v1/daemon/exec/:id/chunk?offset&stream: raw bytes of a stream (stdout), from `offset` of it on.
 
     Without `offset` they follow on what came. What is stored of them already is skipped; an offset beyond the end says
@@ -148,16 +169,13 @@ async def chunk(app: App, request: Request, caller: Caller) -> Response:
     """
     id_ = request.params["id"]
     job, _row = _found(app, caller, id_, None)
-    stream = request.query.get("stream", "stdout")
-    if stream not in STREAMS:
-        raise bad_field("stream", f"must be {' or '.join(STREAMS)}")
-    offset = number(request.query, "offset", -1, 0, _LAST_OFFSET)
+    stream, offset = query.get("stream", "stdout"), query.get("offset")
     data = await request.body(CHUNK_BYTES)
     if job is None or app.execs.get(caller.ns, id_) is None:
         raise HttpError(409, f"exec {id_} has ended", hint="it prints no more: what comes now is not kept")
     app.dispatcher.reserve.check(trio.current_time())
     try:
-        end = app.execs.output.append(job.seq, stream, None if offset < 0 else offset, data, time.time())
+        end = app.execs.output.append(job.seq, stream, offset, data, time.time())
     except OSError as error:
         full = error.errno in (errno.ENOSPC, errno.EDQUOT)
         message = f"what exec {id_} printed could not be kept: {error.strerror}"

@@ -8,47 +8,137 @@ from __future__ import annotations
 import base64
 import functools
 from collections.abc import AsyncIterator, Iterable, Mapping
-from typing import Any, Final
+from typing import Annotated, Any, Final, NotRequired, TypedDict
 
 import trio
 
 from ...plane.logs import STREAMS
 from ..app import App
 from ..auth import Caller
-from ..execs.asked import read
+from ..execs.asked import ExecAsked, read
 from ..execs.choosing import choose, pinned
 from ..execs.job import CANCELLED, FAILED, STATES, ExecRow, NewExec
 from ..http import ClientGone, HttpError, Request, Response, StreamResponse
 from ..render import answer, iso
+from ..shapes import Time, one_of, waiting, whole
 from ..structure import bad_field, read_map
-from .queries import number, seconds
+from .answers import RAW
+from .stated import route
 
 _LIMIT: Final = 50
 _MOST: Final = 200
 _BIG: Final = 2**53
 _LONGEST_WAIT_S: Final = 25.0
-_RAW: Final = (("content-type", "application/octet-stream"), ("cache-control", "no-store"))
+_BYTES: Final = (("content-type", "application/octet-stream"), ("cache-control", "no-store"))
+
+
+class ExecWait(TypedDict, total=False):
+    """How long to wait for its end."""
+
+    wait_s: Annotated[float, waiting(_LONGEST_WAIT_S)]
+
+
+class ExecPage(TypedDict, total=False):
+    """Which commands; `state` may name several, by commas or by saying it again."""
+
+    worker: str
+    queue: str
+    state: list[Annotated[str, one_of(*STATES)]]
+    limit: Annotated[int, whole(1, _MOST)]
+    offset: Annotated[int, whole(0, _BIG)]
+
+
+class ExecStreamFrom(TypedDict, total=False):
+    """From which byte on, and of which stream: `all` is both as they came."""
+
+    offset: Annotated[int, whole(0, _BIG)]
+    stream: Annotated[str, one_of(*STREAMS, "all")]
+
+
+class ExecLogFrom(ExecWait, total=False):
+    """From which position on."""
+
+    offset: Annotated[int, whole(0, _BIG)]
+    stream: Annotated[str, one_of(*STREAMS)]
+
+
+class ExecAccepted(TypedDict):
+    """Who runs it."""
+
+    exec_id: str
+    worker_id: str
+
+
+class ExecRowShown(TypedDict):
+    """A command as lists show it, without output."""
+
+    exec_id: str
+    worker_id: str
+    queue: str | None
+    command: str
+    workdir: str | None
+    timeout_s: float | None
+    log: bool
+    status: str
+    cancelling: bool
+    exit_code: int | None
+    duration_ms: float | None
+    error: str | None
+    created_at: Time
+    started_at: Time | None
+    finished_at: Time | None
+
+
+class ExecShown(ExecRowShown):
+    """A command; with its output once it has ended."""
+
+    stdout_b64: str | None
+    stderr_b64: str | None
+    stdout_bytes: NotRequired[int]
+    stderr_bytes: NotRequired[int]
+    result_inline: NotRequired[str | None]
+    result_ref: NotRequired[dict[str, Any] | None]
+
+
+class ExecList(TypedDict):
+    """Newest first."""
+
+    execs: list[ExecRowShown]
+    limit: int
+    offset: int
+    count: int
+
+
+class ExecLogPage(TypedDict):
+    """What follows a position, and the position to go on with; `end`: no more will come."""
+
+    exec_id: str
+    status: str
+    end: bool
+    offset: int
+    parts: list[dict[str, Any]]
 
 
 # --- submit and cancel
 
 
-async def submit(app: App, request: Request, caller: Caller) -> Response:
+@route({200: ExecShown, 202: ExecAccepted}, body=ExecAsked, query=ExecWait, refuses=(404, 409, 413, 422, 429))
+async def submit(app: App, request: Request, caller: Caller, *, query: ExecWait) -> Response:
     """POST /v1/namespaces/:ns/exec {command, env?, stdin?, workdir?, timeout_s?, log?, queue? | worker_id?, payload…?}
 
     202 {exec_id, worker_id}. A member of the queue (default: `default`) that is alive is picked, the least busy one.
     With `?wait_s=` (25 s at most) it is 200 and how it ended, where it ends within that time.
     """
-    return await _submit(app, request, caller, None)
+    return await _submit(app, request, caller, None, query.get("wait_s", 0.0))
 
 
-async def submit_to(app: App, request: Request, caller: Caller) -> Response:
+@route({200: ExecShown, 202: ExecAccepted}, body=ExecAsked, query=ExecWait, refuses=(404, 409, 413, 422, 429))
+async def submit_to(app: App, request: Request, caller: Caller, *, query: ExecWait) -> Response:
     """POST /v1/namespaces/:ns/workers/:id/exec: the same for one worker."""
-    return await _submit(app, request, caller, request.params["id"])
+    return await _submit(app, request, caller, request.params["id"], query.get("wait_s", 0.0))
 
 
-async def _submit(app: App, request: Request, caller: Caller, worker: str | None) -> Response:
-    wait_s = seconds(request.query, "wait_s", _LONGEST_WAIT_S)
+async def _submit(app: App, request: Request, caller: Caller, worker: str | None, wait_s: float) -> Response:
     body, encoding = await read_map(request)
     asked = read(body, encoding)
     if worker is not None and asked.worker_id not in (None, worker):
@@ -86,6 +176,7 @@ async def _submit(app: App, request: Request, caller: Caller, worker: str | None
     return answer(request, {"exec_id": id_, "worker_id": chosen}, status=202)
 
 
+@route({200: ExecShown, 202: ExecShown}, refuses=(404, 409))
 async def cancel(app: App, request: Request, caller: Caller) -> Response:
     """POST /v1/namespaces/:ns/exec/:id/cancel: 200 when that ended it, 202 when its daemon has yet to stop it."""
     job = app.execs.get(caller.ns, request.params["id"])
@@ -100,15 +191,11 @@ async def cancel(app: App, request: Request, caller: Caller) -> Response:
 # --- read
 
 
-async def listing(app: App, request: Request, caller: Caller) -> Response:
+@route(ExecList, query=ExecPage)
+async def listing(app: App, request: Request, caller: Caller, *, query: ExecPage) -> Response:
     """GET /v1/namespaces/:ns/exec?worker&queue&state&limit&offset: newest first, without output."""
-    query = request.query
-    states = [part for value in request.query_values("state") for part in value.split(",") if part]
-    for state in states:
-        if state not in STATES:
-            raise bad_field("state", f"{state!r:.40} is no state: use {', '.join(STATES)}")
-    limit = number(query, "limit", _LIMIT, 1, _MOST)
-    offset = number(query, "offset", 0, 0, _BIG)
+    states = query.get("state", [])
+    limit, offset = query.get("limit", _LIMIT), query.get("offset", 0)
     rows = app.execs.store.listing(
         caller.ns,
         worker=query.get("worker") or None,
@@ -121,9 +208,10 @@ async def listing(app: App, request: Request, caller: Caller) -> Response:
     return answer(request, {"execs": found, "limit": limit, "offset": offset, "count": len(found)})
 
 
-async def show(app: App, request: Request, caller: Caller) -> Response:
+@route(ExecShown, query=ExecWait, refuses=(404,))
+async def show(app: App, request: Request, caller: Caller, *, query: ExecWait) -> Response:
     """GET /v1/namespaces/:ns/exec/:id?wait_s=: how it is; with `wait_s`, up to so long (25 s) until it has ended."""
-    wait_s = seconds(request.query, "wait_s", _LONGEST_WAIT_S)
+    wait_s = query.get("wait_s", 0.0)
     id_ = request.params["id"]
     if wait_s > 0:
         await _wait(app, request, caller, id_, wait_s)
@@ -144,7 +232,7 @@ async def _wait(app: App, request: Request, caller: Caller, id_: str, wait_s: fl
 
 def envelope(app: App, row: ExecRow) -> dict[str, Any]:
     """One with its output, as a client is told of it (S-331)."""
-    told = summary(row)
+    told: dict[str, Any] = {**summary(row)}
     if row.ended:
         out, err, out_bytes, err_bytes = app.execs.output.whole(row)
         told["stdout_b64"], told["stderr_b64"] = base64.b64encode(out).decode(), base64.b64encode(err).decode()
@@ -165,7 +253,7 @@ def bodies(app: App, ns: str, ids: Iterable[str]) -> dict[str, Mapping[str, obje
     return {id_: summary(row) for id_, row in found if row is not None}
 
 
-def summary(row: ExecRow) -> dict[str, Any]:
+def summary(row: ExecRow) -> ExecRowShown:
     """One without its output, as lists show it."""
     return {
         "exec_id": row.id,
@@ -201,17 +289,16 @@ def _row(app: App, ns: str, request: Request) -> ExecRow:
 # --- output
 
 
-async def log(app: App, request: Request, caller: Caller) -> Response:
+@route(ExecLogPage, query=ExecLogFrom, refuses=(404,))
+async def log(app: App, request: Request, caller: Caller, *, query: ExecLogFrom) -> Response:
     """GET /v1/namespaces/:ns/exec/:id/log?offset&stream&wait_s
 
     {status, end, offset, parts: [{stream, offset, position, at, bytes}]}: what is kept from the position `offset` on,
     a page of it, and where to go on. A part beyond the position asked for says that the bytes between are not kept.
     `wait_s`: up to so long until there is something. `end`: no more will come.
     """
-    query = request.query
-    position = number(query, "offset", 0, 0, _BIG)
-    stream = _stream(query)
-    until = trio.current_time() + seconds(query, "wait_s", _LONGEST_WAIT_S)
+    position, stream = query.get("offset", 0), query.get("stream")
+    until = trio.current_time() + query.get("wait_s", 0.0)
     while True:
         row = _row(app, caller.ns, request)
         with app.execs.output.bell(row.seq) as rung:  # before it is read: what comes meanwhile is not missed
@@ -238,20 +325,20 @@ async def log(app: App, request: Request, caller: Caller) -> Response:
     return answer(request, told)
 
 
-async def log_stream(app: App, request: Request, caller: Caller) -> StreamResponse:
+@route(RAW, query=ExecStreamFrom, refuses=(404,))
+async def log_stream(app: App, request: Request, caller: Caller, *, query: ExecStreamFrom) -> StreamResponse:
     """GET /v1/namespaces/:ns/exec/:id/log/stream?offset&stream: raw bytes as they come, until it has ended.
 
     `stream` is stdout (the default), stderr, or all: both, in the order in which they came. `offset` counts its bytes.
     `X-LS-Offset` says where the first byte is: further on than was asked for where the bytes between are not kept.
     Where some are missing later, it ends before them: ask again from there, as after a line that broke.
     """
-    query = request.query
-    offset = number(query, "offset", 0, 0, _BIG)
-    stream = None if query.get("stream") == "all" else _stream(query) or "stdout"
+    offset, named = query.get("offset", 0), query.get("stream", "stdout")
+    stream = None if named == "all" else named
     reader = _Reader(app, caller.ns, request.params["id"], stream, offset)
     await reader.begin(_row(app, caller.ns, request))
     may = functools.partial(app.gate.caller, request, caller.ns)
-    return StreamResponse(headers=(*_RAW, ("x-ls-offset", str(reader.offset))), chunks=reader.pieces(may))
+    return StreamResponse(headers=(*_BYTES, ("x-ls-offset", str(reader.offset))), chunks=reader.pieces(may))
 
 
 class _Reader:
@@ -308,10 +395,3 @@ class _Reader:
             if self._stream in (None, part.stream) and at + len(part.data) > self.offset:
                 found.append((at, part.data))
         return found, is_all
-
-
-def _stream(query: dict[str, str]) -> str | None:
-    stream = query.get("stream")
-    if stream is not None and stream not in STREAMS:
-        raise bad_field("stream", f"must be {' or '.join(STREAMS)}")
-    return stream

@@ -13,6 +13,8 @@ from ..app import App
 from ..auth import Caller
 from ..http import HttpError, Request, Response
 from ..render import answer
+from .answers import TEXT, Up
+from .stated import route
 
 _TEXT: Final = (("content-type", "text/plain; version=0.0.4; charset=utf-8"),)
 _HELP: Final = {
@@ -27,11 +29,13 @@ _HELP: Final = {
 }
 
 
+@route(Up)
 async def healthz(app: App, request: Request) -> Response:
     """GET /healthz: this process answers."""
     return answer(request, {"ok": True, "version": app.version})
 
 
+@route(Up, refuses=(503,))
 async def readyz(app: App, request: Request) -> Response:
     """GET /readyz: it takes work. 503 while it goes down."""
     if request.draining:
@@ -40,6 +44,7 @@ async def readyz(app: App, request: Request) -> Response:
     return answer(request, {"ok": True})
 
 
+@route(TEXT)
 async def metrics(app: App, request: Request, caller: Caller) -> Response:
     """GET /metrics"""
     lines: list[str] = []

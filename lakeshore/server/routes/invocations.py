@@ -5,27 +5,129 @@ from __future__ import annotations
 import functools
 import hashlib
 import time
-from typing import Any, Final
+from typing import Annotated, Any, Final, NotRequired, TypedDict
 
 from ...plane import rows
 from ...plane.contract import DELAYED, STATES, TERMINAL, UnknownInvocation
 from ...plane.retention import Filter
 from ...plane.statements import SQL
 from ...wire.names import check_invocation_id
-from ...wire.states import row_state
 from .. import forgetting
 from ..app import App
 from ..auth import Caller
 from ..http import HttpError, Request, Response
 from ..render import answer, iso
-from ..structure import bad_field, read_map
+from ..shapes import Time, between, length, one_of, whole
+from ..structure import bad_field
 from ..waiting import Why, why
-from .queries import number
+from .queries import STATE
+from .stated import route
 
 _LIMIT: Final = 50
 _LONGEST_NONCE: Final = 200
 _MOST: Final = 200
 _PRUNE_S: Final = 5.0
+
+
+class InvocationPage(TypedDict, total=False):
+    """Which calls; `before` is an earlier answer's `next`."""
+
+    state: list[Annotated[str, STATE]]
+    worker: str
+    queue: str
+    limit: Annotated[int, whole(1, _MOST)]
+    offset: Annotated[int, whole(0, 2**53)]
+    before: Annotated[int, whole(0, 2**53)]
+
+
+class InvocationShown(TypedDict):
+    """A call; a queued one says why it waits."""
+
+    id: str
+    namespace: str
+    state: str
+    cancelling: NotRequired[bool]
+    why: NotRequired[str]
+    waits: NotRequired[dict[str, Any]]
+    workerId: str | None
+    worker: str | None
+    queueName: str
+    queue: str
+    functionId: str
+    functionQualname: str | None
+    function: dict[str, Any] | None
+    priority: float
+    key: str | None
+    claim: int
+    attempt: int
+    maxAttempts: int
+    runConfig: dict[str, Any]
+    codeContext: dict[str, Any]
+    progress: Any
+    error: Any
+    submittedAt: Time
+    due: Time | None
+    claimedAt: Time | None
+    startedAt: Time | None
+    finishedAt: Time | None
+    parentInvocationId: str | None
+    rootInvocationId: str | None
+    correlationId: str | None
+
+
+class InvocationList(TypedDict):
+    """Newest first."""
+
+    invocations: list[InvocationShown]
+    limit: int
+    offset: int
+    count: int
+    next: NotRequired[int]
+
+
+class InvocationCancelling(TypedDict):
+    """Who was asked to stop."""
+
+    id: str
+    state: str
+    workerId: str | None
+
+
+class InvocationRetry(TypedDict):
+    """`claim`: only while the row has it. `nonce`: the same one again changes nothing."""
+
+    claim: NotRequired[int]
+    nonce: NotRequired[Annotated[str, length(1, _LONGEST_NONCE)]]
+
+
+class BulkCancel(TypedDict, total=False):
+    """Those of one queue."""
+
+    queue: str
+
+
+class BulkCancelled(TypedDict):
+    """How many were killed."""
+
+    cancelled: int
+
+
+class Prune(TypedDict):
+    """What ended so long ago. "" is nobody's queue, and not every one."""
+
+    olderThanHours: Annotated[float, between(0, 1e9, "a number of hours")]
+    states: NotRequired[list[Annotated[str, one_of(*sorted(TERMINAL))]]]
+    queue: NotRequired[Annotated[str, length(1, 200)]]
+    dryRun: NotRequired[bool]
+    cursor: NotRequired[str]
+
+
+class Pruned(TypedDict):
+    """`next` is the cursor of the request that goes on."""
+
+    count: int
+    dryRun: bool
+    next: str | None
 
 
 def row_body(app: App, row: dict[str, Any], whys: dict[tuple[str, str], Why] | None = None) -> dict[str, Any]:
@@ -76,16 +178,11 @@ def _function_id(*named: str) -> str:
     return hashlib.sha256("\0".join(named).encode("utf-8", "replace")).hexdigest()[:24]
 
 
-async def listing(app: App, request: Request, caller: Caller) -> Response:
+@route(InvocationList, query=InvocationPage)
+async def listing(app: App, request: Request, caller: Caller, *, query: InvocationPage) -> Response:
     """GET /v1/namespaces/:ns/invocations?state&worker&queue&limit&offset: newest first."""
-    query = request.query
-    states = [row_state(part) for value in request.query_values("state") for part in value.split(",") if part]
-    for state in states:
-        if state not in (*STATES, DELAYED):
-            raise bad_field("state", f"{state!r:.40} is no state: use {', '.join(STATES)}, or {DELAYED}")
-    limit = number(query, "limit", _LIMIT, 1, _MOST)
-    offset = number(query, "offset", 0, 0, 2**53)
-    before = number(query, "before", 0, 0, 2**53) or None
+    states, limit, offset = query.get("state", []), query.get("limit", _LIMIT), query.get("offset", 0)
+    before = query.get("before") or None
     page = await app.pages.run(
         functools.partial(
             rows.page,
@@ -106,6 +203,25 @@ async def listing(app: App, request: Request, caller: Caller) -> Response:
     return answer(request, told)
 
 
+class StateCounts(TypedDict):
+    """`delayed` is a part of `queued`."""
+
+    queued: int
+    running: int
+    succeeded: int
+    failed: int
+    killed: int
+    timeout: int
+    delayed: int
+
+
+class InNamespace(TypedDict, total=False):
+    """The namespace, where it is not the caller's."""
+
+    namespace: str
+
+
+@route(StateCounts)
 async def counts(app: App, request: Request, caller: Caller) -> Response:
     """GET /v1/namespaces/:ns/invocations/counts: how many there are of each state; `delayed` is a part of `queued`."""
     told = dict.fromkeys((*STATES, DELAYED), 0)
@@ -117,11 +233,13 @@ async def counts(app: App, request: Request, caller: Caller) -> Response:
     return answer(request, told)
 
 
+@route(InvocationShown, refuses=(404, 422))
 async def show(app: App, request: Request, caller: Caller) -> Response:
     """GET /v1/namespaces/:ns/invocations/:id"""
     return answer(request, row_body(app, _row(app, caller.ns, request)))
 
 
+@route({200: InvocationShown, 202: InvocationCancelling}, refuses=(404, 409, 422))
 async def cancel(app: App, request: Request, caller: Caller) -> Response:
     """DELETE /v1/namespaces/:ns/invocations/:id: killed now, or asked to stop."""
     row = _row(app, caller.ns, request)
@@ -143,47 +261,33 @@ async def cancel(app: App, request: Request, caller: Caller) -> Response:
     return answer(request, row_body(app, _row(app, caller.ns, request)))
 
 
-async def retry(app: App, request: Request, caller: Caller) -> Response:
+@route(InvocationShown, body=InvocationRetry, optional=True, refuses=(404, 409))
+async def retry(app: App, request: Request, caller: Caller, *, body: InvocationRetry) -> Response:
     """POST /v1/namespaces/:ns/invocations/:id/retry {claim?, nonce?}
 
     A failed, killed or timed-out one is queued again. A copy of a retry that was applied, by its nonce, is a success
     that changes nothing (K-17).
     """
-    body, _encoding = await read_map(request, optional=True)
-    claim = body.get("claim")
-    if claim is not None and type(claim) is not int:
-        raise bad_field("claim", "must be an integer")
-    nonce = body.get("nonce")
-    if nonce is not None and not (type(nonce) is str and 0 < len(nonce) <= _LONGEST_NONCE):
-        raise bad_field("nonce", f"must be 1 to {_LONGEST_NONCE} characters")
-    await app.dispatcher.retry(caller.ns, _id_of(request), claim, nonce)
+    await app.dispatcher.retry(caller.ns, _id_of(request), body.get("claim"), body.get("nonce"))
     return answer(request, row_body(app, _row(app, caller.ns, request)))
 
 
-async def bulk_cancel(app: App, request: Request, caller: Caller) -> Response:
+@route(BulkCancelled, query=BulkCancel)
+async def bulk_cancel(app: App, request: Request, caller: Caller, *, query: BulkCancel) -> Response:
     """POST /v1/namespaces/:ns/invocations/bulk-cancel?queue=: every queued one is killed."""
-    queue = request.query.get("queue") or None
+    queue = query.get("queue") or None
     return answer(request, {"cancelled": await app.dispatcher.cancel_queued(caller.ns, queue)})
 
 
-async def prune(app: App, request: Request, caller: Caller) -> Response:
+@route(Pruned, body=Prune)
+async def prune(app: App, request: Request, caller: Caller, *, body: Prune) -> Response:
     """POST /v1/namespaces/:ns/invocations/prune {olderThanHours, states?, queue?, dryRun?, cursor?}
 
     Ended rows are forgotten, oldest first, in slices that nobody waits for: `{count, dryRun, next}` after a few seconds
     at the latest. `next` is the cursor of the request that goes on, null when that was all.
     """
-    body, _encoding = await read_map(request)
-    hours, states, queue = body.get("olderThanHours"), body.get("states") or [], body.get("queue")
-    if isinstance(hours, bool) or not isinstance(hours, int | float) or not 0 <= hours < 10**9:
-        raise bad_field("olderThanHours", "must be a number of hours, 0 or more")
-    if not isinstance(states, list) or not all(isinstance(state, str) and state in TERMINAL for state in states):
-        raise bad_field("states", f"use {', '.join(sorted(TERMINAL))}")
-    if queue is not None and not (isinstance(queue, str) and queue):  # "" is nobody's queue, and not every one
-        raise bad_field("queue", "must be a name")
-    dry_run = body.get("dryRun", False)
-    if type(dry_run) is not bool:
-        raise bad_field("dryRun", "must be true or false")
-    wanted = Filter(ns=caller.ns, before=time.time() - hours * 3600, states=frozenset(states), queue=queue)
+    dry_run, before = body.get("dryRun", False), time.time() - body["olderThanHours"] * 3600
+    wanted = Filter(ns=caller.ns, before=before, states=frozenset(body.get("states", ())), queue=body.get("queue"))
     done = await forgetting.prune(
         app.dispatcher, app.pages, wanted, _place(body.get("cursor")), dry_run=dry_run, for_s=_PRUNE_S
     )
@@ -191,19 +295,20 @@ async def prune(app: App, request: Request, caller: Caller) -> Response:
     return answer(request, {"count": done.count, "dryRun": dry_run, "next": following})
 
 
-def _place(cursor: Any) -> tuple[float, int]:
+def _place(cursor: str | None) -> tuple[float, int]:
     if cursor is None:
         return forgetting.FROM_THE_OLDEST
     try:
-        at, seq = str(cursor).split("/")
+        at, seq = cursor.split("/")
         return float(at), max(0, min(int(seq), 2**63 - 1))
     except ValueError:
         raise bad_field("cursor", "must be what an earlier answer gave as `next`") from None
 
 
-async def admin_show(app: App, request: Request, caller: Caller) -> Response:
+@route(InvocationShown, query=InNamespace, refuses=(404, 422))
+async def admin_show(app: App, request: Request, caller: Caller, *, query: InNamespace) -> Response:
     """GET /v1/admin/invocations/:id?namespace="""
-    return answer(request, row_body(app, _row(app, request.query.get("namespace", caller.ns), request)))
+    return answer(request, row_body(app, _row(app, query.get("namespace", caller.ns), request)))
 
 
 def _row(app: App, ns: str, request: Request) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import time
 from functools import partial
-from typing import Any, Final
+from typing import Annotated, Any, Final, TypedDict
 
 import trio
 
@@ -22,9 +22,11 @@ from ..app import App
 from ..auth import Caller
 from ..http import HttpError, Request, Response
 from ..render import answer
+from ..shapes import one_of, waiting, whole
 from ..structure import bad_field, read_map, structure
+from .answers import RAW, LogPage, LogStored
 from .daemon import check_claim
-from .queries import seconds
+from .stated import route
 
 _RAW: Final = b"application/octet-stream"
 _MOST: Final = 1024 * 1024
@@ -35,6 +37,27 @@ _BIG: Final = 2**53
 _LAST_OFFSET: Final = 2**51  # so that a position, too, is a number that every client can name
 
 
+class LogAt(TypedDict, total=False):
+    """Of raw bytes: what a map would say."""
+
+    invocation_id: str
+    claim: int
+    attempt: int
+    stream: str
+    offset: int
+
+
+class LogQuery(TypedDict, total=False):
+    """Which attempt's log, from which position on, and how long to wait for something."""
+
+    attempt: Annotated[int, whole(0, _LAST_OFFSET)]
+    claim: Annotated[int, whole(0, _LAST_OFFSET)]
+    offset: Annotated[int, whole(0, _LAST_OFFSET)]
+    stream: Annotated[str, one_of(*STREAMS)]
+    wait_s: Annotated[float, waiting(_LONGEST_S)]
+
+
+@route(LogStored, body=(LogChunk, RAW), refuses=(403, 404, 409, 422))
 async def log_chunk(app: App, request: Request, caller: Caller) -> Response:
     """POST /v1/daemon/log-chunk"""
     chunk = await _chunk(request)
@@ -85,7 +108,8 @@ async def _chunk(request: Request) -> LogChunk:
     return chunk
 
 
-async def read(app: App, request: Request, caller: Caller) -> Response:
+@route(LogPage, query=LogQuery, refuses=(404, 422))
+async def read(app: App, request: Request, caller: Caller, *, query: LogQuery) -> Response:
     """GET /v1/namespaces/:ns/invocations/:id/logs?attempt&claim&offset&stream&wait_s
 
     {attempt, claim, attempts, state, end, offset, parts: [{stream, offset, position, at, bytes}]}: what follows the
@@ -93,15 +117,9 @@ async def read(app: App, request: Request, caller: Caller) -> Response:
     there is something. `end`: no more will come.
     """
     id_ = check_invocation_id(request.params["id"])
-    query = request.query
-    position = _number(query, "offset", 0)
-    wanted = _number(query, "attempt", 0)
-    claim = _number(query, "claim", 0)
+    position, wanted, claim = query.get("offset", 0), query.get("attempt", 0), query.get("claim", 0)
     stream = query.get("stream")
-    if stream is not None and stream not in STREAMS:
-        raise bad_field("stream", f"must be {' or '.join(STREAMS)}")
-    wait_s = seconds(query, "wait_s", _LONGEST_S)
-    until = trio.current_time() + wait_s
+    until = trio.current_time() + query.get("wait_s", 0.0)
     while True:
         seq, state, running, attempt = _owner(app, caller.ns, id_)
         with app.printed.bell(seq) as rung:  # before it is read: what comes meanwhile is not missed

@@ -11,10 +11,13 @@ from ..blobs import BUCKET, too_large, valid_sha256
 from ..http import HttpError, Request, Response
 from ..render import answer, iso
 from ..structure import bad_field, read_map, structure
+from .answers import Presigned
+from .stated import route
 
 _SPELLINGS = (("contentType", "content_type"), ("jobId", "job_id"))
 
 
+@route(Presigned, body=PresignRequest, refuses=(403, 404, 422))
 async def presign(app: App, request: Request, caller: Caller) -> Response:
     """POST /v1/namespaces/:ns/payloads/presign"""
     body, encoding = await read_map(request)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Annotated, Any, Final, TypedDict
 
 import msgpack
 
 from ...plane import rows
-from ...plane.contract import DELAYED, STATES, Submission, Submitted
+from ...plane.contract import Submission, Submitted
 from ...plane.frames import LONGEST_NONCE
 from ...plane.statements import SQL
 from ...wire.errors import NameError_
@@ -15,12 +15,13 @@ from ...wire.messages import (
     DEFAULT_QUEUE,
     MSGPACK_STREAM,
     AwaitOne,
+    SubmitBatch,
+    SubmitItem,
     TopicAppend,
     TrimRequest,
     WatchSet,
 )
 from ...wire.names import check_invocation_id, check_queue, check_topic
-from ...wire.states import row_state
 from ..admission import HOLD_S
 from ..admission import LONGEST_S as HELD_S
 from ..app import App
@@ -30,14 +31,48 @@ from ..http import HttpError, Request, Response, StreamResponse
 from ..payload_io import Outgoing
 from ..refusals import as_result
 from ..render import answer
+from ..shapes import between, whole
 from ..structure import bad_field, read_map, structure
 from ..waiting import warning
+from .answers import (
+    FRAMES,
+    Cancelled,
+    Counted,
+    InvocationEnded,
+    Posted,
+    ProducerQueues,
+    SubmittedMany,
+    Trimmed,
+    Watched,
+)
+from .answers import Submitted as SubmittedOne
+from .queries import STATE
+from .stated import OneOf, route
 
 _LONGEST_WAIT_S: Final = 600.0
 _MOST_ITEMS: Final = 10_000
 _STREAM_HEADERS: Final = (("content-type", MSGPACK_STREAM), ("cache-control", "no-store"))
 
 
+class FramesSince(TypedDict, total=False):
+    """The number of the last frame that is known."""
+
+    since: Annotated[int, whole(-1, 2**63 - 1)]
+
+
+class TopicSince(FramesSince, total=False):
+    """Ends after so many seconds of silence."""
+
+    timeout_s: Annotated[float, between(0, 1e9, "a number of seconds")]
+
+
+class CountOf(TypedDict, total=False):
+    """Queued ones, unless another state is named."""
+
+    state: Annotated[str, STATE]
+
+
+@route(OneOf(SubmittedOne, SubmittedMany), body=(SubmitItem, SubmitBatch), refuses=(409, 422, 429))
 async def submit(app: App, request: Request, caller: Caller) -> Response:
     """POST /v1/producer/submit: one call, or many."""
     body, encoding = await read_map(request)
@@ -122,6 +157,7 @@ def _submitted(done: Submitted) -> dict[str, Any]:
     return told
 
 
+@route(OneOf(InvocationEnded, Watched), body=(AwaitOne, WatchSet), refuses=(422,))
 async def wait(app: App, request: Request, caller: Caller) -> Response:
     """POST /v1/producer/await: one id, or a watched set."""
     body, encoding = await read_map(request)
@@ -162,13 +198,15 @@ def _wait_of(seconds: float) -> float:
     return min(max(seconds, 0.0), _LONGEST_WAIT_S)
 
 
-async def stream(app: App, request: Request, caller: Caller) -> StreamResponse:
+@route(FRAMES, query=FramesSince, refuses=(404, 422))
+async def stream(app: App, request: Request, caller: Caller, *, query: FramesSince) -> StreamResponse:
     """GET /v1/producer/invocations/:id/result/stream?since="""
     await request.body()  # unread, it would hide that a reader has gone
-    follower = open_frames(app.dispatcher, caller.ns, _id_of(request), _integer(request, "since", -1))
+    follower = open_frames(app.dispatcher, caller.ns, _id_of(request), query.get("since", -1))
     return StreamResponse(headers=_STREAM_HEADERS, chunks=follower.pieces(app.records.holds(caller.token)))
 
 
+@route(Cancelled, refuses=(404, 422))
 async def cancel(app: App, request: Request, caller: Caller) -> Response:
     """POST /v1/producer/invocations/:id/cancel"""
     done = await app.dispatcher.cancel(caller.ns, _id_of(request))
@@ -178,6 +216,7 @@ async def cancel(app: App, request: Request, caller: Caller) -> Response:
     return answer(request, told)
 
 
+@route(Trimmed, body=TrimRequest, optional=True, refuses=(404, 409, 422))
 async def trim(app: App, request: Request, caller: Caller) -> Response:
     """POST /v1/producer/invocations/:id/trim"""
     body, encoding = await read_map(request, optional=True)
@@ -187,6 +226,7 @@ async def trim(app: App, request: Request, caller: Caller) -> Response:
     return answer(request, {"trimmed": await app.dispatcher.trim(caller.ns, _id_of(request), wanted.keep_last)})
 
 
+@route(ProducerQueues)
 async def queues(app: App, request: Request, caller: Caller) -> Response:
     """GET /v1/producer/queues"""
     found = {
@@ -197,15 +237,15 @@ async def queues(app: App, request: Request, caller: Caller) -> Response:
     return answer(request, {"queues": [found[name] for name in sorted(found)]})
 
 
-async def count(app: App, request: Request, caller: Caller) -> Response:
+@route(Counted, query=CountOf)
+async def count(app: App, request: Request, caller: Caller, *, query: CountOf) -> Response:
     """GET /v1/producer/queues/:name/count?state="""
     queue = check_queue(request.params["name"])
-    state = row_state(request.query.get("state", "queued"))
-    if state not in (*STATES, DELAYED):
-        raise bad_field("state", f"must be one of {', '.join(STATES)}, or {DELAYED}")
+    state = query.get("state", "queued")
     return answer(request, {"count": rows.count(app.dispatcher.rows, caller.ns, queue, state)})
 
 
+@route(Posted, body=TopicAppend, refuses=(409, 422))
 async def topic_post(app: App, request: Request, caller: Caller) -> Response:
     """POST /v1/producer/queues/:queue/topics/:name"""
     queue, name = check_queue(request.params["queue"]), check_topic(request.params["name"])
@@ -221,12 +261,13 @@ async def topic_post(app: App, request: Request, caller: Caller) -> Response:
     return answer(request, {"seq": seq})
 
 
-async def topic_stream(app: App, request: Request, caller: Caller) -> StreamResponse:
+@route(FRAMES, query=TopicSince)
+async def topic_stream(app: App, request: Request, caller: Caller, *, query: TopicSince) -> StreamResponse:
     """GET /v1/producer/queues/:queue/topics/:name/stream?since=&timeout_s="""
     await request.body()  # as above
     queue, name = check_queue(request.params["queue"]), check_topic(request.params["name"])
-    silence_s = _seconds(request, "timeout_s", float("inf"))
-    follower = open_topic(app.dispatcher, caller.ns, queue, name, _integer(request, "since", -1), silence_s)
+    silence_s = query.get("timeout_s", float("inf"))
+    follower = open_topic(app.dispatcher, caller.ns, queue, name, query.get("since", -1), silence_s)
     return StreamResponse(headers=_STREAM_HEADERS, chunks=follower.pieces(app.records.holds(caller.token)))
 
 
@@ -240,29 +281,3 @@ def check_one_value(data: bytes, field: str) -> None:
 
 def _id_of(request: Request) -> str:
     return check_invocation_id(request.params["id"])
-
-
-def _integer(request: Request, name: str, default: int) -> int:
-    text = request.query.get(name)
-    if text is None:
-        return default
-    try:
-        value = int(text)
-    except ValueError:
-        value = -2
-    if not -1 <= value < 2**63:
-        raise bad_field(name, "must be an integer from -1")
-    return value
-
-
-def _seconds(request: Request, name: str, default: float) -> float:
-    text = request.query.get(name)
-    if text is None:
-        return default
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0 <= value < 1e9:
-        raise bad_field(name, "must be a number of seconds from 0")
-    return value

@@ -5,41 +5,108 @@ from __future__ import annotations
 import base64
 import binascii
 import time
-from typing import Any, Final
+from typing import Annotated, Any, Final, Literal, NotRequired, TypedDict
 
 from ...plane import rows
 from ...wire.envelope import Envelope
 from ...wire.errors import WireError
-from ...wire.names import check_label, check_queue
 from ..app import App
 from ..auth import Caller
 from ..http import HttpError, Request, Response
+from ..primitives import Wrong
 from ..records import ScheduleRow
 from ..recurrence import BadRecurrence, recurrence
 from ..render import answer, iso
-from ..structure import bad_field, read_map
+from ..shapes import LABEL, QUEUE, Time, checked, length
+from ..structure import bad_field
+from .secrets import Deleted
+from .stated import route
 
-_CATCH_UPS: Final = ("none", "last", "all")
-_OVERLAPS: Final = ("skip", "allow")
 _LARGEST: Final = 64 * 1024
 
 
+def _submits(given: Any) -> bytes:
+    """What a schedule submits: a call of a function by reference, which means something when its author is gone."""
+    if type(given) is str:
+        try:
+            given = base64.b64decode(given, validate=True)
+        except (binascii.Error, ValueError) as error:
+            raise Wrong("must be base64") from error
+    if type(given) is not bytes or len(given) > _LARGEST:
+        raise Wrong(f"must be an Envelope of at most {_LARGEST // 1024} KiB")
+    try:
+        envelope = Envelope.from_bytes(given)
+    except WireError as error:
+        raise Wrong(str(error)) from error
+    if envelope.fn.get("kind") != "ref":
+        raise Wrong("a schedule calls a function by reference (module:function)")
+    return given
+
+
+class ScheduleAdd(TypedDict):
+    """`every` in seconds, or `cron` in the time zone `tz`; `envelope`: the call, by reference."""
+
+    name: Annotated[str, LABEL]
+    queue: Annotated[str, QUEUE]
+    every: NotRequired[float]
+    cron: NotRequired[Annotated[str, length(0, 200)]]
+    tz: NotRequired[Annotated[str, length(0, 200)]]
+    catchUp: NotRequired[Literal["none", "last", "all"]]
+    overlap: NotRequired[Literal["skip", "allow"]]
+    envelope: Annotated[Any, checked(_submits, type="string", contentEncoding="base64")]
+
+
+class ScheduleChange(TypedDict):
+    """Instants that pass while it is paused are not missed."""
+
+    paused: bool
+
+
+class ScheduleShown(TypedDict):
+    """A schedule, and what came of its last instant."""
+
+    name: str
+    queue: str
+    function: str
+    every: float | None
+    cron: str | None
+    tz: str | None
+    catchUp: str
+    overlap: str
+    paused: bool
+    createdAt: Time
+    nextAt: Time | None
+    lastAt: Time | None
+    lastId: str | None
+    lastState: str | None
+    skipped: int
+    error: str | None
+
+
+class ScheduleList(TypedDict):
+    """By name."""
+
+    schedules: list[ScheduleShown]
+
+
+@route(ScheduleList)
 async def listing(app: App, request: Request, caller: Caller) -> Response:
     """GET /v1/namespaces/:ns/schedules: by name."""
     return answer(request, {"schedules": [_body(app, row) for row in app.records.schedules.of(caller.ns)]})
 
 
+@route(ScheduleShown, refuses=(404,))
 async def show(app: App, request: Request, caller: Caller) -> Response:
     """GET /v1/namespaces/:ns/schedules/:name"""
     return answer(request, _body(app, _row(app, request, caller)))
 
 
-async def add(app: App, request: Request, caller: Caller) -> Response:
+@route({200: ScheduleShown, 201: ScheduleShown}, body=ScheduleAdd, refuses=(409,))
+async def add(app: App, request: Request, caller: Caller, *, body: ScheduleAdd) -> Response:
     """POST /v1/namespaces/:ns/schedules {name, queue, every | cron, tz?, catchUp?, overlap?, envelope}
 
     201, or 200 when it is there already and asks for the same.
     """
-    body, _encoding = await read_map(request)
     row = _asked(caller.ns, body, time.time())
     kept = await app.records.schedules.add(row)
     if kept is row:
@@ -55,12 +122,10 @@ async def add(app: App, request: Request, caller: Caller) -> Response:
     return answer(request, _body(app, kept))
 
 
-async def patch(app: App, request: Request, caller: Caller) -> Response:
+@route(ScheduleShown, body=ScheduleChange, refuses=(404,))
+async def patch(app: App, request: Request, caller: Caller, *, body: ScheduleChange) -> Response:
     """PATCH /v1/namespaces/:ns/schedules/:name {paused}: instants that pass while it is paused are not missed."""
-    body, _encoding = await read_map(request)
-    paused = body.get("paused")
-    if type(paused) is not bool:
-        raise bad_field("paused", "must be true or false")
+    paused = body["paused"]
     row: ScheduleRow | None = _row(app, request, caller)
     assert row is not None, "an unknown one was refused"
     if row.paused != paused:
@@ -71,6 +136,7 @@ async def patch(app: App, request: Request, caller: Caller) -> Response:
     return answer(request, _body(app, row))
 
 
+@route(Deleted, refuses=(404,))
 async def remove(app: App, request: Request, caller: Caller) -> Response:
     """DELETE /v1/namespaces/:ns/schedules/:name: what it submitted stays."""
     if not await app.records.schedules.drop(caller.ns, request.params["name"]):
@@ -79,59 +145,32 @@ async def remove(app: App, request: Request, caller: Caller) -> Response:
     return answer(request, {"name": request.params["name"], "deleted": True})
 
 
-def _asked(ns: str, body: dict[str, Any], now: float) -> ScheduleRow:
+def _asked(ns: str, body: ScheduleAdd, now: float) -> ScheduleRow:
     catch_up = body.get("catchUp", "last")
-    if catch_up not in _CATCH_UPS:
-        raise bad_field("catchUp", f"must be one of {', '.join(_CATCH_UPS)}")
-    overlap: Any = body.get("overlap") or ("allow" if catch_up == "all" else "skip")
-    if overlap not in _OVERLAPS:
-        raise bad_field("overlap", f"must be one of {', '.join(_OVERLAPS)}")
+    overlap: Literal["skip", "allow"] = body.get("overlap", "allow" if catch_up == "all" else "skip")
     if catch_up == "all" and overlap == "skip":
         raise bad_field("overlap", "skip would leave out most of what catchUp all makes up for: use allow")
     every, cron, tz = body.get("every"), body.get("cron"), body.get("tz")
-    if every is not None and type(every) not in (int, float):
-        raise bad_field("every", "must be a number of seconds")
-    for name, text in (("cron", cron), ("tz", tz)):
-        if text is not None and (type(text) is not str or len(text) > 200):
-            raise bad_field(name, "must be a string of at most 200 characters")
     try:
         recurrence(every=every, anchor=now, cron=cron, tz=tz)
     except BadRecurrence as error:
         raise bad_field(error.field, str(error)) from error
     return ScheduleRow(
         ns=ns,
-        name=check_label(body.get("name"), "name"),
-        queue=check_queue(body.get("queue")),
-        every=None if every is None else float(every),
+        name=body["name"],
+        queue=body["queue"],
+        every=every,
         cron=cron,
         tz=tz,
         catch_up=catch_up,
         overlap=overlap,
-        envelope=_envelope(body.get("envelope")),
+        envelope=body["envelope"],
         created_at=now,
         since=now,
     )
 
 
-def _envelope(given: Any) -> bytes:
-    """What a schedule submits: a call of a function by reference, which means something when its author is gone."""
-    if type(given) is str:
-        try:
-            given = base64.b64decode(given, validate=True)
-        except (binascii.Error, ValueError) as error:
-            raise bad_field("envelope", "must be base64") from error
-    if type(given) is not bytes or len(given) > _LARGEST:
-        raise bad_field("envelope", f"must be an Envelope of at most {_LARGEST // 1024} KiB")
-    try:
-        envelope = Envelope.from_bytes(given)
-    except WireError as error:
-        raise bad_field("envelope", str(error)) from error
-    if envelope.fn.get("kind") != "ref":
-        raise bad_field("envelope", "a schedule calls a function by reference (module:function)")
-    return given
-
-
-def _body(app: App, row: ScheduleRow) -> dict[str, Any]:
+def _body(app: App, row: ScheduleRow) -> ScheduleShown:
     fn = Envelope.from_bytes(row.envelope).fn
     last = None if row.last_id is None else rows.ended(app.dispatcher.rows, row.ns, row.last_id)
     return {

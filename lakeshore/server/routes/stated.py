@@ -61,6 +61,15 @@ class Media:
     says: str = ""
 
 
+class OneOf(tuple[Any, ...]):
+    """An answer that is of one of these types, as its request was."""
+
+    __slots__ = ()
+
+    def __new__(cls, *types: Any) -> OneOf:
+        return super().__new__(cls, types)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stated:
     """What a handler says of itself. `body` holds the alternatives, `answers` a type or a Media by status."""
@@ -84,12 +93,13 @@ def route(
     wrong: int = 422,
     apart: Mapping[str, int] = MappingProxyType({}),
     optional: bool = False,
+    read: bool = True,
 ) -> Callable[[Handler], Handler]:
     """Decorator of a handler.
 
     `answers`: the type of a 200, or types by status. `body`: a TypedDict, or one of the wire's classes or a tuple of
     those. `refuses`: statuses of its own. `wrong`: the status of a field that is wrong, `apart` that of some.
-    `optional`: no body will do.
+    `optional`: no body will do. `read`: false where the handler reads a TypedDict's fields itself.
     """
     bodies = body if isinstance(body, tuple) else (body,)
     maps = [one for one in bodies if not isinstance(one, Media)]
@@ -100,19 +110,19 @@ def route(
         refuses=frozenset(refuses) | ({wrong, *apart.values()} if maps or query is not None else set()),
         optional=optional,
     )
-    read = bodies[0] if len(bodies) == 1 and typing.is_typeddict(bodies[0]) else None
+    shape = bodies[0] if read and len(bodies) == 1 and typing.is_typeddict(bodies[0]) else None
 
     def wrap(handler: Handler) -> Handler:
         async def reading(app: Any, request: Request, *caller: Any) -> Any:
             given = {}
             if query is not None:
-                given["query"] = read_query(request.query, query, status=wrong, apart=apart)
-            if read is not None:
+                given["query"] = read_query(request, query, status=wrong, apart=apart)
+            if shape is not None:
                 sent, _encoding = await read_map(request, optional=optional)
-                given["body"] = read_shape(sent, read, status=wrong, apart=apart)
+                given["body"] = read_shape(sent, shape, status=wrong, apart=apart)
             return await handler(app, request, *caller, **given)
 
-        made: Any = handler if query is None and read is None else functools.wraps(handler)(reading)
+        made: Any = handler if query is None and shape is None else functools.wraps(handler)(reading)
         made.__stated__ = stated
         return typing.cast("Handler", made)
 

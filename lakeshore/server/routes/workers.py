@@ -40,7 +40,7 @@ class WorkerQuery(TypedDict, total=False):
     """Which workers; `state` may name several, by commas or by saying it again."""
 
     compose_project: str
-    state: str
+    state: list[str]
     queue: str
 
 
@@ -232,8 +232,7 @@ async def listing(app: App, request: Request, caller: Caller, *, query: WorkerQu
         if query.get("compose_project", row.compose_project) == row.compose_project
     ]
     if "state" in query:
-        wanted = {state for said in request.query_values("state") for state in said.split(",")}
-        found = [body for body in found if body["state"] in wanted]
+        found = [body for body in found if body["state"] in query["state"]]
     if "queue" in query:
         found = [body for body in found if query["queue"] in (body["queues"] or [DEFAULT_QUEUE])]
     found.sort(key=lambda body: (body["lastSeenAt"] or "", body["id"]), reverse=True)
