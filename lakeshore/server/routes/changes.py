@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Any, Final
+from typing import Annotated, Any, Final, NotRequired, TypedDict
 
 import trio
 
@@ -21,12 +21,12 @@ from ..auth import Caller
 from ..changes import ALL, KINDS, Entry, Feed, News
 from ..http import HttpError, Request, Response
 from ..render import answer, answer_encoding
-from ..structure import bad_field
+from ..shapes import one_of, waiting, whole
 from ..waiting import Why
 from . import exec_jobs, invocations, queues, workers
-from .queries import number, seconds
+from .stated import route
 
-_HOLD_S: Final = "30"
+_HOLD_S: Final = 30.0
 _LONGEST_S: Final = 60.0
 _LIMIT: Final = 100
 _MOST: Final = 500
@@ -38,39 +38,93 @@ _SHOWN: Final = frozenset({"invocations", "queues", "workers", "exec"})
 _Place = tuple[str, str]
 
 
-async def of_namespace(app: App, request: Request, caller: Caller) -> Response:
+class ChangesQuery(TypedDict, total=False):
+    """What changed after `since`; without it the number to go on from."""
+
+    since: Annotated[int, whole(0, _BIG)]
+    hold_s: Annotated[float, waiting(_LONGEST_S)]
+    kinds: list[Annotated[str, one_of(*KINDS)]]
+    limit: Annotated[int, whole(1, _MOST)]
+    rows: bool
+
+
+class ChangesOfQuery(ChangesQuery, total=False):
+    """Of every namespace (`*`), or of one."""
+
+    namespace: str
+
+
+class LongPollQuery(TypedDict, total=False):
+    """What changed since `cursor`; `*` is every namespace."""
+
+    cursor: Annotated[int, whole(0, _BIG)]
+    timeout_s: Annotated[int, whole(0, 10**6)]
+    limit: Annotated[int, whole(1, _MOST)]
+    namespace: str
+
+
+class Change(TypedDict):
+    """A resource that changed, as it is now; no row where it is gone or was not asked for."""
+
+    kind: str
+    namespace: str
+    id: str
+    number: int
+    gone: bool
+    row: NotRequired[dict[str, Any]]
+
+
+class Changes(TypedDict):
+    """The oldest change first. `reset`: kinds that are to be listed anew."""
+
+    cursor: int
+    reset: list[str]
+    more: bool
+    changes: list[Change]
+
+
+class LongPolled(TypedDict):
+    """Newest submit first; `more`: it was cut, ask on with the cursor."""
+
+    invocations: list[invocations.InvocationShown]
+    cursor: int
+    more: bool
+    reset: NotRequired[bool]
+
+
+@route(Changes, query=ChangesQuery)
+async def of_namespace(app: App, request: Request, caller: Caller, *, query: ChangesQuery) -> Response:
     """GET /v1/namespaces/:ns/changes?since&hold_s&kinds&limit&rows: what changed after the number `since`.
 
     `{cursor, reset: [kind…], more, changes: [{kind, namespace, id, number, gone, row?}…]}`, the oldest change first.
     `hold_s` (30, at most 60): how long to wait for a change. `kinds`: only these, with commas. `more`: it was cut at
     `limit` (100, at most 500), ask on at once. `rows=false`: names without rows.
     """
-    return await _changes(app, request, caller, caller.ns)
+    return await _changes(app, request, caller, caller.ns, query)
 
 
-async def of_all(app: App, request: Request, caller: Caller) -> Response:
+@route(Changes, query=ChangesOfQuery, refuses=(404,))
+async def of_all(app: App, request: Request, caller: Caller, *, query: ChangesOfQuery) -> Response:
     """GET /v1/admin/changes?since&hold_s&kinds&limit&rows&namespace: the same of every namespace, or of one."""
-    return await _changes(app, request, caller, request.query.get("namespace", ALL))
+    return await _changes(app, request, caller, query.get("namespace", ALL), query)
 
 
-async def _changes(app: App, request: Request, caller: Caller, scope: str) -> Response:
+async def _changes(app: App, request: Request, caller: Caller, scope: str, query: ChangesQuery) -> Response:
     await request.body()  # unread, it would hide that the asker has gone
-    query = request.query
-    hold_s = seconds({"hold_s": query.get("hold_s", _HOLD_S)}, "hold_s", _LONGEST_S)
-    limit = number(query, "limit", _LIMIT, 1, _MOST)
-    kinds = _kinds(request)
-    with_rows = query.get("rows", "true").lower() not in ("false", "0")
+    hold_s, limit, with_rows = query.get("hold_s", _HOLD_S), query.get("limit", _LIMIT), query.get("rows", True)
+    kinds = tuple(dict.fromkeys(query.get("kinds", ()))) or KINDS
     feed = await _feed(app, scope)
     if "since" not in query:
         told = {"cursor": app.changes.number, "reset": list(kinds), "more": False, "changes": []}
         return answer(request, told)
-    since = number(query, "since", 0, 0, _BIG)
+    since = query["since"]
     news = await _wait(app, request, caller, scope, feed, kinds, since, hold_s, limit)
     asked = (kinds, since, limit, with_rows, answer_encoding(request))
     return await _once(app, feed, asked, functools.partial(_told, app, request, news, with_rows))
 
 
-async def invocations_of(app: App, request: Request, caller: Caller) -> Response:
+@route(LongPolled, query=LongPollQuery, refuses=(404,))
+async def invocations_of(app: App, request: Request, caller: Caller, *, query: LongPollQuery) -> Response:
     """GET /v1/admin/invocations?cursor&timeout_s&limit&namespace: a long poll over what changes, newest submit first.
 
     Without a cursor the newest rows; with one those that changed since, `more: true` when they were cut: ask on with
@@ -78,10 +132,8 @@ async def invocations_of(app: App, request: Request, caller: Caller) -> Response
     `reset: true`. `namespace`: `default`, or another one, or `*` for all.
     """
     await request.body()  # as above
-    query = request.query
-    cursor = number(query, "cursor", 0, 0, _BIG)
-    limit = number(query, "limit", _LIMIT, 1, _MOST)
-    wait_s = min(float(number(query, "timeout_s", int(_HOLD_S), 0, 10**6)), _LONGEST_S)
+    cursor, limit = query.get("cursor", 0), query.get("limit", _LIMIT)
+    wait_s = min(float(query.get("timeout_s", _HOLD_S)), _LONGEST_S)
     scope = query.get("namespace", caller.ns)
     feed = await _feed(app, scope)
     news = News(cursor=app.changes.number, stale=("invocations",))
@@ -217,11 +269,3 @@ async def _read(app: App, ns: str, names: Iterable[int | str]) -> list[dict[str,
     if len(seqs) + len(ids) <= _AT_ONCE:
         return rows.some(app.dispatcher.rows, ns, seqs, ids)
     return await app.pages.run(functools.partial(rows.some, ns=ns, seqs=seqs, ids=ids))
-
-
-def _kinds(request: Request) -> tuple[str, ...]:
-    named = [kind for said in request.query_values("kinds") for kind in said.split(",") if kind]
-    for kind in named:
-        if kind not in KINDS:
-            raise bad_field("kinds", f"{kind!r:.40} is no kind: use {', '.join(KINDS)}")
-    return tuple(dict.fromkeys(named)) or KINDS
