@@ -5,13 +5,13 @@ Reference: cli.md ("a usage mistake prints the help of the command you got wrong
 
 from __future__ import annotations
 
-import difflib
 from importlib import import_module
 from typing import Any
 
 import click
 
 from .exits import ExitCode
+from .nearest import meant, or_
 from .table import COMMANDS, NOT_BUILT, Entry, overview
 
 UNCUT = 1000  # characters of a summary
@@ -73,8 +73,7 @@ class Group(click.Group):
     def _meant(self, ctx: click.Context, name: str) -> str:
         known = self.list_commands(ctx)
         working = [command for command in known if command not in NOT_BUILT]
-        near = difflib.get_close_matches(name, working, n=3, cutoff=0.5) or difflib.get_close_matches(name, known)
-        return _or(near) if near else ""
+        return meant(name, working) or meant(name, known, closeness=0.6)
 
 
 class LazyGroup(Group):
@@ -113,10 +112,6 @@ class LazyGroup(Group):
         return None
 
 
-def _or(names: list[str]) -> str:
-    return f" (did you mean {' or '.join(map(repr, names))}?)"
-
-
 class Program(Group):
     """The top level: commands are imported when they are called."""
 
@@ -141,7 +136,7 @@ class Program(Group):
             for above, group in groups
             if isinstance(group, click.Group) and name in group.list_commands(ctx)
         ]
-        return _or(verbs) if verbs else super()._meant(ctx, name)
+        return or_(verbs) if verbs else super()._meant(ctx, name)
 
 
 class Refused(click.Command):

@@ -11,15 +11,14 @@ Reference: get-started/jobs.md, "HTTP"; api/auth-and-secrets.md.
 from __future__ import annotations
 
 import json
-import random
-import secrets
+import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from lakeshore.net.backoff import full_jitter
+from lakeshore.net.backoff import chance, full_jitter
 from lakeshore.net.bearer import bearer
 from lakeshore.net.blocking import BlockingConnection
 from lakeshore.net.body import Body
@@ -123,7 +122,7 @@ class ApiClient:
 
     def retry(self, invocation_id: str, *, claim: int | None = None) -> dict[str, Any]:
         """Queue a failed, killed or timed-out invocation again. With `claim`, only if the row still has that number."""
-        body: dict[str, Any] = {"nonce": secrets.token_hex(16)}
+        body: dict[str, Any] = {"nonce": os.urandom(16).hex()}
         if claim is not None:
             body["claim"] = claim
         path = self.ours("invocations", invocation_id, "retry")
@@ -250,7 +249,7 @@ class ApiClient:
     def insist(self, send: Callable[[], dict[str, Any]], lost: list[NetError]) -> dict[str, Any]:
         """Send once, and again after an answer was lost; `lost` gets why. Raises what the first loss was in the end."""
         deadline = time.monotonic() + INSIST_S
-        waits = full_jitter(random.random, base=0.1, cap=1.0)
+        waits = full_jitter(chance, base=0.1, cap=1.0)
         while True:
             try:
                 return send()

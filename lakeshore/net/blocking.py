@@ -253,7 +253,8 @@ class BlockingConnection:
         try:
             left = clock.left()
             limit = limit if left is None else min(left, limit)
-            sock = socket.create_connection((target.host, target.port), timeout=limit)
+            # As bytes: for a `str` the codec of international names would be loaded, and a target's host is ASCII.
+            sock = socket.create_connection((target.host.encode(), target.port), timeout=limit)
         except TimeoutError as error:
             raise ConnectFailed(
                 f"{url}: no connection within {limit:g} s. Check the address and firewalls in between", url=url
