@@ -61,7 +61,7 @@ def _copies() -> ModuleType:
 
 
 def _directory(given: Path | None) -> Path:
-    from lakeshore.server.state import default_directory  # wall: as above
+    from lakeshore.server.here import default_directory  # wall: as above
 
     return (given.expanduser() if given is not None else default_directory(os.environ)).absolute()
 

@@ -1,11 +1,11 @@
 """Which control plane a command talks to, in which namespace, with which token.
 
-    url        --url, LAKESHORE_URL, the saved login's server; else exit 2
-    token      --token; LAKESHORE_ANON=1: none; LAKESHORE_CLIENT_TOKEN or LAKESHORE_TOKEN; the saved login's; else none
+    url        --url, LAKESHORE_URL, the saved login's server, that of the server that runs here; else exit 2
+    token      --token; LAKESHORE_ANON=1: none; LAKESHORE_CLIENT_TOKEN or LAKESHORE_TOKEN; the saved login's; for the
+               server that runs here and that nothing named, its admin.token; else none
     namespace  --namespace, LAKESHORE_NAMESPACE, the saved login's; else `default`
 
-    admin      LAKESHORE_ADMIN_TOKEN; on the machine that serves, the state directory's admin.token; else exit 1. The
-               URL may then be that of the server that runs here
+    admin      LAKESHORE_ADMIN_TOKEN; on the machine that serves, the state directory's admin.token; else exit 1
 
 Rule: a token is never sent to another server than its own. A saved one goes to the saved server only; one in the
 environment belongs to the LAKESHORE_URL beside it, so it is held back from a different --url; the state directory's
@@ -20,6 +20,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from lakeshore.config.auth import SavedLogin, read_saved_login, same_server
 from lakeshore.config.errors import ConfigError
@@ -28,6 +29,9 @@ from lakeshore.net.target import parse_target
 from .exits import ExitCode
 from .failures import Failure
 from .output import say
+
+if TYPE_CHECKING:
+    from lakeshore.server.here import LocalServer
 
 UNCONFIGURED = "server not configured — run `lakeshore auth login --server <url>` or set LAKESHORE_URL"
 NO_ADMIN = "LAKESHORE_ADMIN_TOKEN is required for admin commands."
@@ -51,13 +55,19 @@ def choose(
     namespace: str | None = None,
     token: str | None = None,
     environ: Mapping[str, str] = os.environ,
+    look_here: bool = True,
 ) -> Choice:
-    """Apply the rules above to the flags and the environment. Failure (exit 2) when nothing names a server."""
+    """Apply the rules above to the flags and the environment. Failure (exit 2) when nothing names a server, and none
+    runs here; with `look_here` false only what is named counts.
+    """
     named = environ.get("LAKESHORE_URL") or None
     saved, trouble = _saved(environ)
     chosen = url or named or (saved.server if saved is not None else None)
     if chosen is None:
-        raise trouble or _unconfigured()
+        here = _here(environ) if look_here and trouble is None else None
+        if here is None:
+            raise trouble or _unconfigured()
+        return Choice(url=here.url, namespace=_namespace(namespace, None, environ), token=_own(token, here, environ))
     ours = saved if saved is not None and saved.is_for(chosen) else None
     if token is None and environ.get("LAKESHORE_ANON") != "1":
         if named is None or same_server(named, chosen):
@@ -79,11 +89,9 @@ def choose_admin(
     """The same for what needs the admin token (`token`, where a flag gave it). Failure (exit 1) when there is none for
     the chosen server.
     """
-    from lakeshore.server.state import local_server  # wall: only an operator needs it
-
     named = environ.get("LAKESHORE_URL") or None
     saved, trouble = _saved(environ)
-    here = local_server(None, environ)
+    here = _here(environ)
     chosen = url or named or (saved.server if saved is not None else None) or (here.url if here is not None else None)
     given = token
     token = given or environ.get("LAKESHORE_ADMIN_TOKEN", "").strip() or None
@@ -105,6 +113,19 @@ def choose_admin(
         raise trouble or _unconfigured()
     ours = saved if saved is not None and saved.is_for(chosen) else None
     return Choice(url=chosen, namespace=_namespace(namespace, ours, environ), token=token)
+
+
+def _here(environ: Mapping[str, str]) -> LocalServer | None:
+    from lakeshore.server.here import local_server  # wall: who names a server does not look for one
+
+    return local_server(None, environ)
+
+
+def _own(token: str | None, here: LocalServer, environ: Mapping[str, str]) -> str | None:
+    """What is sent to the server that runs here, where nothing named it. Its directory is the caller's own."""
+    if token is not None or environ.get("LAKESHORE_ANON") == "1":
+        return token
+    return environ.get("LAKESHORE_CLIENT_TOKEN") or environ.get("LAKESHORE_TOKEN") or here.admin_token
 
 
 def _saved(environ: Mapping[str, str]) -> tuple[SavedLogin | None, ConfigError | None]:

@@ -254,7 +254,8 @@ class BlockingConnection:
             left = clock.left()
             limit = limit if left is None else min(left, limit)
             # As bytes: for a `str` the codec of international names would be loaded, and a target's host is ASCII.
-            sock = socket.create_connection((target.host.encode(), target.port), timeout=limit)
+            address = (target.host.encode(), target.port)
+            sock = socket.create_connection(address, timeout=limit)  # type: ignore[arg-type]
         except TimeoutError as error:
             raise ConnectFailed(
                 f"{url}: no connection within {limit:g} s. Check the address and firewalls in between", url=url

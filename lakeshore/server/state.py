@@ -30,15 +30,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import platformdirs
-
 from ..plane.directories import make_directories
+from .here import ADMIN, LOCK, URL, default_directory, tunnel_socket
 
 KEY_BYTES = 32
 _KEY = "secrets.key"
 _NEXT_KEY = "secrets.key.next"
-_ADMIN = "admin.token"
-_URL = "server.url"
 
 
 class StateError(Exception):
@@ -82,7 +79,7 @@ class State:
     @property
     def admin_token_file(self) -> Path:
         """Where a person on this machine finds the admin token."""
-        return self.root / _ADMIN
+        return self.root / ADMIN
 
     def key_for(self, purpose: str) -> bytes:
         """A key of its own for each purpose, derived from the secrets key."""
@@ -95,7 +92,7 @@ class State:
 
     def announce(self, url: str) -> None:
         """Write down where this server listens. Raises StateError."""
-        path = self.root / _URL
+        path = self.root / URL
         partial = path.with_name(f".{path.name}.part")
         try:
             partial.write_text(url + "\n", "utf-8")
@@ -106,48 +103,9 @@ class State:
     def close(self) -> None:
         """Let the next server in."""
         with contextlib.suppress(OSError):
-            (self.root / _URL).unlink(missing_ok=True)
+            (self.root / URL).unlink(missing_ok=True)
             self.tunnel_socket.unlink(missing_ok=True)
         os.close(self.lock_fd)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LocalServer:
-    """The server that runs from a state directory of this machine, as who may read that directory sees it."""
-
-    url: str
-    admin_token: str
-
-    def __repr__(self) -> str:
-        return f"LocalServer(url={self.url!r})"
-
-
-def local_server(directory: Path | None, environ: Mapping[str, str]) -> LocalServer | None:
-    """The server that runs from this directory (default: the usual one); None when none does, or it is not ours."""
-    root = directory if directory is not None else default_directory(environ)
-    try:
-        url = (root / _URL).read_text("utf-8").strip()
-        if os.geteuid() not in (0, root.stat().st_uid):  # who made it chose the URL: a token would go there
-            return None
-        pid = int((root / "server.lock").read_text("ascii"))
-        token = (root / _ADMIN).read_text("ascii").strip()
-        if pid <= 0 or not url or not token:
-            return None
-        os.kill(pid, 0)  # a server that was killed leaves its URL behind
-    except (OSError, ValueError, OverflowError):
-        return None
-    return LocalServer(url=url, admin_token=token)
-
-
-def tunnel_socket(directory: Path) -> Path:
-    """The end of tunnels, in this state directory."""
-    return directory / "tunnel.sock"
-
-
-def default_directory(environ: Mapping[str, str]) -> Path:
-    """LAKESHORE_STATE_DIR, else the user's data directory."""
-    named = environ.get("LAKESHORE_STATE_DIR")
-    return Path(named).expanduser() if named else Path(platformdirs.user_data_dir("lakeshore", appauthor=False))
 
 
 def open_state(directory: Path | None, environ: Mapping[str, str]) -> State:
@@ -161,7 +119,7 @@ def open_state(directory: Path | None, environ: Mapping[str, str]) -> State:
         older = environ.get("SECRETS_KEY_PREVIOUS", "").replace(",", " ").split()
         return State(
             root=root,
-            admin_token=_admin_token(root / _ADMIN),
+            admin_token=_admin_token(root / ADMIN),
             secrets_key=key,
             next_key=_next_key(root / _NEXT_KEY, key),
             previous_keys=tuple(decode_secrets_key(text, "SECRETS_KEY_PREVIOUS") for text in older),
@@ -213,7 +171,7 @@ def _make(root: Path) -> None:
 
 
 def _lock(root: Path) -> int:
-    path = root / "server.lock"
+    path = root / LOCK
     try:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:

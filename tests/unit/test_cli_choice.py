@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,7 @@ def home(tmp_path: Path, text: str | None = None, **environ: str) -> dict[str, s
         (tmp_path / "lakeshore").mkdir()
         (tmp_path / "lakeshore" / "auth.yml").write_text(text)
         (tmp_path / "lakeshore" / "auth.yml").chmod(0o600)
-    return {"XDG_CONFIG_HOME": str(tmp_path), **environ}
+    return {"XDG_CONFIG_HOME": str(tmp_path), "LAKESHORE_STATE_DIR": str(tmp_path / "none"), **environ}
 
 
 def login(server: str = HERE, token: str = "saved") -> str:
@@ -98,3 +99,31 @@ def test_a_broken_login_names_the_file_and_never_its_token(tmp_path: Path, text:
 def test_an_empty_or_missing_login_is_none(tmp_path: Path) -> None:
     assert read_saved_login(home(tmp_path)) is None
     assert read_saved_login(home(tmp_path, "")) is None
+
+
+def serving(directory: Path, url: str = HERE) -> str:
+    """A state directory as a server of this user's leaves it while it runs."""
+    directory.mkdir()
+    for name, text in (("server.url", url), ("server.lock", str(os.getpid())), ("admin.token", "the-admin-token")):
+        (directory / name).write_text(f"{text}\n")
+    return str(directory)
+
+
+def test_where_nothing_names_a_server_the_one_that_runs_here_is_asked_with_its_own_token(tmp_path: Path) -> None:
+    environ = home(tmp_path, LAKESHORE_STATE_DIR=serving(tmp_path / "state"))
+    found = choose(environ=environ)
+    assert (found.url, found.namespace, found.token) == (HERE, "default", "the-admin-token")
+    assert choose(environ={**environ, "LAKESHORE_NAMESPACE": "dev"}).namespace == "dev"
+    assert choose(environ={**environ, "LAKESHORE_ANON": "1"}).token is None
+    assert choose(environ={**environ, "LAKESHORE_CLIENT_TOKEN": "mine"}).token == "mine"
+    with pytest.raises(Failure):
+        choose(environ=environ, look_here=False)
+
+
+@pytest.mark.inventory("C-047")
+def test_a_server_that_runs_here_takes_nothing_from_one_that_is_named(tmp_path: Path) -> None:
+    state = serving(tmp_path / "state")
+    assert choose(environ=home(tmp_path, LAKESHORE_STATE_DIR=state, LAKESHORE_URL=THERE)).token is None
+    environ = home(tmp_path, login(THERE), LAKESHORE_STATE_DIR=state)
+    assert (choose(environ=environ).url, choose(environ=environ).token) == (THERE, "saved")
+    assert choose(url=HERE, environ=environ).token is None

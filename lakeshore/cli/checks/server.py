@@ -20,7 +20,7 @@ from lakeshore.net.blocking import BlockingConnection
 from lakeshore.net.errors import ConnectFailed, NetError, TlsError
 from lakeshore.net.response import Response
 from lakeshore.net.target import Target, parse_target
-from lakeshore.server.state import default_directory, local_server
+from lakeshore.server.here import default_directory, local_server
 
 from ..choice import Choice, choose
 from ..failures import Failure
@@ -65,7 +65,8 @@ class _Chosen:
 
 def _choose(asked: Asked) -> _Chosen | Finding:
     try:
-        return _Chosen(choose(url=asked.url, namespace=asked.namespace, token=asked.token, environ=asked.environ))
+        given = {"url": asked.url, "namespace": asked.namespace, "token": asked.token}
+        return _Chosen(choose(**given, environ=asked.environ, look_here=False))
     except (Failure, ConfigError):  # a login that cannot be used has a line of its own
         pass
     directory = asked.state_dir or default_directory(asked.environ)

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from lakeshore.plane.database import SCHEMA_VERSION
 from lakeshore.server.execs.store import SCHEMA_VERSION as EXECS_VERSION
+from lakeshore.server.here import default_directory
 from lakeshore.server.records.store import SCHEMA_VERSION as RECORDS_VERSION
-from lakeshore.server.state import default_directory
 
 from . import database, disk
 from .finding import Asked, Finding, failure, ok, warning

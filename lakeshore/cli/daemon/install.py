@@ -136,7 +136,7 @@ def install(ctx: click.Context, /, **given: Any) -> int:
     from lakeshore.remote.installs import Installs  # wall: only these commands load what reaches hosts
     from lakeshore.remote.program import chosen  # wall: as above
     from lakeshore.remote.ssh import Connection  # wall: as above
-    from lakeshore.server.state import default_directory  # wall: only who installs needs it
+    from lakeshore.server.here import default_directory  # wall: only who installs needs it
 
     with told():
         asked = _checked(given)
@@ -363,7 +363,7 @@ class _Installing:
                 say(f"note: {asked.place.alias} does not reach {url} now: {host.unreached}")
                 return url, row
         from lakeshore.remote import tunnel  # wall: as above
-        from lakeshore.server.state import default_directory, tunnel_socket  # wall: as above
+        from lakeshore.server.here import default_directory, tunnel_socket  # wall: as above
 
         socket = tunnel_socket(default_directory(os.environ))
         if not socket.exists():

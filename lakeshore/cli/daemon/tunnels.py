@@ -27,7 +27,7 @@ def tunnels(up: bool, as_json: bool) -> int:
     from lakeshore.remote import tunnel  # wall: only these commands load what reaches hosts
     from lakeshore.remote.errors import RemoteFailure  # wall: as above
     from lakeshore.remote.installs import Installs  # wall: as above
-    from lakeshore.server.state import default_directory, tunnel_socket  # wall: only who installs needs it
+    from lakeshore.server.here import default_directory, tunnel_socket  # wall: only who installs needs it
 
     state = default_directory(os.environ)
     installs = Installs(state)

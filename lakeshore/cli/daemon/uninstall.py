@@ -72,7 +72,7 @@ def uninstall(
     from lakeshore.remote.errors import RemoteFailure  # wall: as above
     from lakeshore.remote.installs import Installs  # wall: as above
     from lakeshore.remote.ssh import Connection, Place  # wall: as above
-    from lakeshore.server.state import default_directory  # wall: only who installs needs it
+    from lakeshore.server.here import default_directory  # wall: only who installs needs it
 
     installs = Installs(default_directory(os.environ))
     known = _known(installs, name)
