@@ -21,7 +21,6 @@ class Entry:
 START = "`lakeshore serve` starts a control plane"
 WORKER = "`lakeshore worker start` runs your functions on any machine that reaches the server"
 FILES = "`lakeshore worker start --root <dir>` with a directory that every worker mounts"
-BODIES = "arguments and results up to 100 MiB travel by themselves"
 BY_HAND = "`lakeshore daemon install <ssh-host>` puts a daemon onto a host that you can ssh to"
 JOBS = "`lakeshore jobs list`"
 
@@ -45,6 +44,10 @@ COMMANDS: dict[str, Entry] = {
     "admin": Entry("Tokens and namespaces, for the operator", "lakeshore.cli.admin.group", "admin"),
     "providers": Entry("Machines under a name: add, see, try, remove", "lakeshore.cli.providers.group", "providers"),
     "secrets": Entry("Values that the server keeps sealed", "lakeshore.cli.secrets", "secrets"),
+    "tunnels": Entry("Passages to machines, for providers", "lakeshore.cli.tunnels.group", "tunnels"),
+    "mounts": Entry("File systems for jobs, under a name", "lakeshore.cli.mounts", "mounts"),
+    "storage": Entry("Buckets of an object store, under a name", "lakeshore.cli.storage.group", "storage"),
+    "code": Entry("Archives of git trees", "lakeshore.cli.code.group", "code"),
     "ssh": Entry("Hosts of your ssh configuration: see, try, register them", "lakeshore.cli.ssh.group", "ssh"),
     "doctor": Entry("Look for what is wrong here, and say what to do", "lakeshore.cli.doctor", "doctor"),
     "backup": Entry("Copy a server's state while it runs", "lakeshore.cli.backup", "backup"),
@@ -54,7 +57,6 @@ COMMANDS: dict[str, Entry] = {
 
 NOT_BUILT: dict[str, Entry] = {
     "aws": Entry("discovery of AWS resources", nearest=BY_HAND),
-    "code": Entry("code archives", nearest="run the worker where your modules can be imported"),
     "compose": Entry("groups of daemons in lakeshore.yaml", nearest=BY_HAND),
     "docker": Entry("discovery of Docker contexts", nearest=BY_HAND),
     "down": Entry("groups of daemons in lakeshore.yaml", nearest="Ctrl-C in the worker's terminal"),
@@ -65,12 +67,9 @@ NOT_BUILT: dict[str, Entry] = {
     "gcp": Entry("discovery of Google Cloud resources", nearest=BY_HAND),
     "kube": Entry("discovery of Kubernetes contexts", nearest=BY_HAND),
     "logs": Entry("console output of daemons", nearest="the worker writes to its own terminal"),
-    "mounts": Entry("mounts", nearest=FILES),
     "ps": Entry("groups of daemons in lakeshore.yaml", nearest=JOBS),
     "slurm": Entry("discovery of SLURM partitions", nearest=BY_HAND),
     "status": Entry("groups of daemons in lakeshore.yaml", nearest=JOBS),
-    "storage": Entry("object storage", nearest=BODIES),
-    "tunnels": Entry("tunnels", nearest="`ssh -R` or `ssh -L` beside the worker"),
     "up": Entry("groups of daemons in lakeshore.yaml", nearest=BY_HAND),
 }
 

@@ -8,14 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from lakeshore.net.errors import NetError
-
 from .api import ApiClient
-from .errors import ApiError
-
-Row = dict[str, Any]
-TRIES = 5
-"""How often a change is made anew to what somebody else has just changed."""
+from .rows import Row, change_row, remove_row
 
 
 class Modes:
@@ -42,22 +36,8 @@ class Modes:
         """Make it say what `change` makes of its row, null where a key goes; a change of somebody else's in between is
         not lost: then it is asked for once more.
         """
-        for left in reversed(range(TRIES)):
-            row = self.show(name)
-            try:
-                return self._api.map(
-                    "PATCH", self._api.ours("modes", name), [("revision", row.get("revision"))], body=change(row)
-                )
-            except ApiError as error:
-                if not left or error.status != 409 or "revision" not in error.body:
-                    raise
-        raise AssertionError("the last try answers or raises")
+        return change_row(self._api, self._api.ours("modes", name), change)
 
     def remove(self, name: str) -> None:
         """Forget one. ApiError 404, unless it was there before an answer was lost."""
-        lost: list[NetError] = []
-        try:
-            self._api.insist(lambda: self._api.map("DELETE", self._api.ours("modes", name)), lost)
-        except ApiError as error:
-            if not (lost and error.status == 404):
-                raise
+        remove_row(self._api, self._api.ours("modes", name))

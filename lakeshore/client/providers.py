@@ -30,14 +30,29 @@ class Providers:
         """One row, with references to secrets as they are."""
         return self._api.map("GET", self._api.ours("providers", name))
 
-    def add(self, name: str, launcher: str, kwargs: Mapping[str, Any], *, dispatch: str | None = None) -> Row:
-        """A new one. ApiError 409 for a name that is taken, 422 for a secret that is not there."""
+    def add(
+        self,
+        name: str,
+        launcher: str,
+        kwargs: Mapping[str, Any],
+        *,
+        dispatch: str | None = None,
+        tunnel: str | None = None,
+    ) -> Row:
+        """A new one. ApiError 409 for a name that is taken, 422 for a secret or a tunnel that is not there."""
         body: Row = {"name": name, "launcher": launcher, "kwargs": kwargs}
-        return self._api.map("POST", self._api.ours("providers"), body=body | _said(dispatch=dispatch))
+        return self._api.map("POST", self._api.ours("providers"), body=body | _said(dispatch=dispatch, tunnel=tunnel))
 
-    def change(self, name: str, *, kwargs: Mapping[str, Any] | None = None, dispatch: str | None = None) -> Row:
-        """`kwargs` replaces them all."""
-        body = _said(kwargs=kwargs, dispatch=dispatch)
+    def change(
+        self,
+        name: str,
+        *,
+        kwargs: Mapping[str, Any] | None = None,
+        dispatch: str | None = None,
+        tunnel: str | None = None,
+    ) -> Row:
+        """`kwargs` replaces them all; an empty `tunnel` is none."""
+        body = _said(kwargs=kwargs, dispatch=dispatch, tunnel=tunnel)
         return self._api.insist(lambda: self._api.map("PATCH", self._api.ours("providers", name), body=body), [])
 
     def remove(self, name: str) -> Row:

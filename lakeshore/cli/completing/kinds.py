@@ -14,6 +14,7 @@ SERVED = {  # kind -> (route, the list in its answer, the names in a row)
     "modes": ("/v1/namespaces/{ns}/modes", "modes", "name"),
     "tunnels": ("/v1/namespaces/{ns}/tunnels", "tunnels", "name"),
     "mounts": ("/v1/namespaces/{ns}/mounts", "mounts", "name"),
+    "storages": ("/v1/namespaces/{ns}/storages", "storages", "name"),
     "daemons": ("/v1/namespaces/{ns}/workers", "workers", "id", "label"),
     "invocations": (f"/v1/namespaces/{{ns}}/invocations?limit={MOST_INVOCATIONS}", "invocations", "id"),
     "queues": ("/v1/producer/queues", "queues", "name"),

@@ -7,17 +7,15 @@ Reference: cli/examples/providers-and-discover; cli/happy-paths/07; C-086…C-10
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import click
 
-from lakeshore.client.errors import ApiError
 from lakeshore.client.providers import Providers
 
+from ..entries import named_secrets
 from ..exits import ExitCode
 from ..failures import Failure
 from ..groups import LazyGroup
@@ -48,6 +46,10 @@ dispatch_option = click.option(
     "--dispatch", type=click.Choice(DISPATCHES), help="Who reaches it (default: by launcher)."
 )
 
+tunnel_option = click.option(
+    "--tunnel", type=Named("tunnels"), metavar="<name>", help="The tunnel that it is reached through; empty for none."
+)
+
 
 @click.group(cls=LazyGroup, verbs={}, missing=MISSING, aliases={"ls": "list", "rm": "remove", "delete": "remove"})
 def providers() -> None:
@@ -60,6 +62,7 @@ def providers() -> None:
 @kwarg_option
 @kwargs_file_option
 @dispatch_option
+@tunnel_option
 @json_option
 @server_options
 @click.pass_context
@@ -70,6 +73,7 @@ def add(
     pairs: tuple[str, ...],
     kwargs_file: Path | None,
     dispatch: str | None,
+    tunnel: str | None,
     as_json: bool,
     url: str | None,
     namespace: str | None,
@@ -77,8 +81,8 @@ def add(
 ) -> None:
     """Register a machine. `--kwarg ssh_key.$secret=<name>` refers to a secret."""
     kwargs = merged({} if kwargs_file is None else of_file(kwargs_file), fields_of(pairs))
-    with connect(ctx, url, namespace, token) as server, _named_secrets():
-        row = Providers(server).add(name, launcher, kwargs, dispatch=dispatch)
+    with connect(ctx, url, namespace, token) as server, named_secrets("ssh_key"):
+        row = Providers(server).add(name, launcher, kwargs, dispatch=dispatch, tunnel=tunnel or None)
     _done(row, "added", as_json)
 
 
@@ -87,6 +91,7 @@ def add(
 @kwarg_option
 @kwargs_file_option
 @dispatch_option
+@tunnel_option
 @click.option("--launcher", hidden=True)
 @json_option
 @server_options
@@ -97,6 +102,7 @@ def update(
     pairs: tuple[str, ...],
     kwargs_file: Path | None,
     dispatch: str | None,
+    tunnel: str | None,
     launcher: str | None,
     as_json: bool,
     url: str | None,
@@ -111,14 +117,14 @@ def update(
             code=ExitCode.USAGE,
         )
     new = fields_of(pairs)
-    if not new and kwargs_file is None and dispatch is None:
-        raise Failure("nothing to change: give --kwarg, --kwargs-file or --dispatch", code=ExitCode.USAGE)
-    with connect(ctx, url, namespace, token) as server, _named_secrets():
+    if not new and kwargs_file is None and dispatch is None and tunnel is None:
+        raise Failure("nothing to change: give --kwarg, --kwargs-file, --dispatch or --tunnel", code=ExitCode.USAGE)
+    with connect(ctx, url, namespace, token) as server, named_secrets("ssh_key"):
         ours = Providers(server)
         kwargs = None
         if new or kwargs_file is not None:
             kwargs = merged(ours.show(name).get("kwargs") or {} if kwargs_file is None else of_file(kwargs_file), new)
-        row = ours.change(name, kwargs=kwargs, dispatch=dispatch)
+        row = ours.change(name, kwargs=kwargs, dispatch=dispatch, tunnel=tunnel)
     _done(row, "updated", as_json)
 
 
@@ -238,19 +244,6 @@ def restore(
     _done(row, "restored", as_json)
 
 
-@contextmanager
-def _named_secrets() -> Iterator[None]:
-    """An unknown secret is told by its name."""
-    try:
-        yield
-    except ApiError as error:
-        if not error.body.get("secret"):
-            raise
-        secret = plain(error.body["secret"])
-        hint = f"`lakeshore secrets add {secret} --kind ssh_key --from-file <path>` first, then this again"
-        raise Failure(f"unknown secret: {secret}", hint=hint) from error
-
-
 # --- inside
 
 
@@ -299,7 +292,7 @@ def _age(row: dict[str, Any], now: datetime) -> str:
 
 def _preview(row: dict[str, Any]) -> str:
     """The row as YAML, with the names of secrets in place of references."""
-    shown = {key: row.get(key) for key in ("name", "namespace", "launcher", "dispatch", "hidden", "kwargs")}
+    shown = {key: row.get(key) for key in ("name", "namespace", "launcher", "dispatch", "hidden", "tunnel", "kwargs")}
     if row.get("deletedAt"):
         shown["deletedAt"] = row["deletedAt"]
     return as_yaml(shown)
