@@ -76,16 +76,25 @@ def test_every_command_that_reads_can_answer_in_json(command: str) -> None:
     assert "--json" in {option for param in TREE[command].params for option in param.opts}
 
 
-ALONE = {"daemon status", "daemon stop", "daemon install", "daemon uninstall", "daemon tunnels", "nymph tui"}
-"""What asks no server, or another host first."""
-TALKS = [
-    name
-    for name in LEAVES
-    if name.split()[0] in ("jobs", "admin", "daemon", "exec", "run", "nymph", "modes") and name not in ALONE
-]
+ALONE = {
+    "daemon status",
+    "daemon stop",
+    "daemon install",
+    "daemon uninstall",
+    "daemon tunnels",
+    "nymph tui",
+    "code push",
+}
+"""What asks no server, or another host first, or git."""
+GROUPS = (
+    *("jobs", "admin", "daemon", "exec", "run", "nymph", "modes"),
+    *("tunnels", "mounts", "storage", "code"),
+)
+TALKS = [name for name in LEAVES if name.split()[0] in GROUPS and name not in ALONE]
 WORDS = {
     **dict.fromkeys(
-        ("<id>", "<id>…", "<token-id>", "<key-id>", "<exec-id>", "<name>", "<org>", "<daemon>", "<command>…"), "x"
+        ("<id>", "<id>…", "<token-id>", "<key-id>", "<exec-id>", "<name>", "<key>", "<org>", "<daemon>", "<command>…"),
+        "x",
     ),
     **dict.fromkeys(("<script.py>", "<file>"), __file__),
 }
@@ -95,6 +104,11 @@ MORE = {
     "daemon hibernate": ["--until", "+1h"],
     "daemon update": ["x", "--version", "1"],
     "daemon ota": ["x", "--version", "1"],
+    "tunnels add": ["--conf", "[Interface]"],
+    "mounts add": ["--kind", "nfs"],
+    "mounts update": ["--kwarg", "path=null"],
+    "storage add": ["--kind", "s3"],
+    "storage update": ["--description", "d"],
     "modes update": ["--field", "tags=null"],
     "daemon set-target-version": ["1"],
     "exec": ["--queue", "q"],
@@ -179,6 +193,10 @@ def arguments(command: str) -> list[click.Argument]:
         ("admin ns rm", "admin namespace delete"),
         ("modes ls", "modes list"),
         ("modes rm", "modes remove"),
+        ("tunnels ls", "tunnels list"),
+        ("mounts rm", "mounts remove"),
+        ("storage ls", "storage list"),
+        ("code ls", "code list"),
     ],
 )
 def test_documented_aliases_lead_to_their_command(
