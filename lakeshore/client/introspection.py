@@ -15,8 +15,10 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from lakeshore.net.aio import AsyncConnection
-from lakeshore.net.errors import ConnectFailed, ConnectionLost, NetError, ProtocolViolation, Timeout
+from lakeshore.net.errors import NetError
 from lakeshore.net.target import parse_target
+
+from .reasons import reason
 
 PATIENCE_S: Final = 5.0
 MOST_EVENTS: Final = 5000
@@ -94,7 +96,7 @@ class Introspection:
                     "GET", self._target.prefix + path, timeout=self._patience_s, max_body=_LONGEST
                 )
         except NetError as error:
-            raise Unreachable(_why(error, self._patience_s)) from error
+            raise Unreachable(reason(error, self._patience_s)) from error
         if answer.status != 200:
             raise Unreachable(
                 f"it answers {answer.status} to {path.partition('?')[0]}: this is no daemon's status page"
@@ -147,18 +149,3 @@ def _number(value: Any) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         return None
     return float(value)
-
-
-def _why(error: NetError, patience_s: float) -> str:
-    if isinstance(error, Timeout):
-        return f"no answer within {patience_s:g} s"
-    if isinstance(error, ConnectionLost):
-        return "the connection ended before the answer"
-    if isinstance(error, ProtocolViolation):
-        return "it does not answer as HTTP"
-    cause = error.__cause__
-    if isinstance(error, ConnectFailed) and isinstance(cause, TimeoutError):
-        return f"no connection within {patience_s:g} s"
-    if isinstance(cause, ConnectionRefusedError):
-        return "connection refused"
-    return (cause.strerror if isinstance(cause, OSError) else None) or str(error)

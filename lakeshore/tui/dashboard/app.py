@@ -58,6 +58,7 @@ class Dashboard(App[None]):
     """The fleet of one namespace of `server`, from the tab `tab` on. `told`: said in the status line at first."""
 
     ALLOW_SELECT = False
+    AUTO_FOCUS = None
     TITLE = "lakeshore"
     CSS = """
     Screen { layout: vertical; overflow: hidden; }
@@ -128,6 +129,10 @@ class Dashboard(App[None]):
                 loop.add_signal_handler(number, self._leave, number)
         self.set_interval(_AGES_S, self._list.redraw)
         self.call_after_refresh(self._start)
+
+    async def on_unmount(self) -> None:
+        if self._reader is not None and self._actions is not None:
+            await asyncio.gather(self._reader.close(), self._actions.close())
 
     def on_resize(self) -> None:
         self._draw()

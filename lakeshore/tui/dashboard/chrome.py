@@ -5,12 +5,12 @@ Pure: from what is known and a width to text. Reference: cli/tui.md, "The four p
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from rich.cells import cell_len
 from rich.style import Style
+from rich.table import Table
 from rich.text import Text
 
 from ..lengths import cut
@@ -142,20 +142,15 @@ def legend(width: int) -> Text:
     return text
 
 
-def help_text() -> Text:
+def help_table() -> Table:
     """Every key, and what each tab's actions do: from the same table as they."""
-    text = Text()
+    table = Table.grid(padding=(0, 2))
     for key, what in KEYS:
-        text.append(f"{key:<26}", style=KEY).append(f"{what}\n")
+        table.add_row(Text(key, style=KEY), what)
     for tab in TABS:
-        text.append(f"\n{tab.title}\n", style=STRONG)
+        table.add_row("", "")
+        table.add_row(Text(tab.title, style=STRONG), "")
         for action in tab.actions:
-            text.append(f"{action.hint:<26}", style=KEY).append(action.what)
-            text.append(" (asks first)\n" if action.question else "\n", style=FAINT)
-    text.append("\nEsc closes this.", style=FAINT)
-    return text
-
-
-def since(at: float | None) -> float:
-    """Seconds since a moment of the wall clock."""
-    return 0.0 if at is None else max(time.time() - at, 0.0)
+            asks = Text(" (asks first)" if action.question else "", style=FAINT)
+            table.add_row(Text(action.hint, style=KEY), Text(action.what).append_text(asks))
+    return table

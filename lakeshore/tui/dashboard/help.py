@@ -10,7 +10,7 @@ from textual.containers import VerticalScroll
 from textual.screen import ModalScreen
 from textual.widgets import Static
 
-from .chrome import help_text
+from .chrome import help_table
 
 
 class Help(ModalScreen[None]):
@@ -19,7 +19,7 @@ class Help(ModalScreen[None]):
     DEFAULT_CSS = """
     Help { align: center middle; }
     Help > VerticalScroll {
-        width: 96;
+        width: 116;
         max-width: 96%;
         height: auto;
         max-height: 92%;
@@ -33,6 +33,6 @@ class Help(ModalScreen[None]):
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,question_mark,q", "dismiss", show=False)]
 
     def compose(self) -> ComposeResult:
-        box = VerticalScroll(Static(help_text()))
-        box.border_title = "keys"
+        box = VerticalScroll(Static(help_table()))
+        box.border_title, box.border_subtitle = "keys", "esc closes"
         yield box

@@ -7,6 +7,7 @@ items in the thread. A thread that still waits when the program leaves is left b
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar
@@ -14,6 +15,7 @@ from typing import Any, Final, TypeVar
 from lakeshore.client.api import ApiClient
 from lakeshore.client.errors import ApiError
 from lakeshore.client.queues import Queues
+from lakeshore.client.reasons import reason
 from lakeshore.client.workers import Workers
 from lakeshore.net.errors import NetError
 
@@ -24,6 +26,7 @@ from .window import PAGE, Window
 
 T = TypeVar("T")
 PATIENCE_S: Final = 10.0
+LEAVING_S: Final = 0.2
 
 
 class Unanswered(Exception):
@@ -52,7 +55,13 @@ class Lane:
                 hint = f" ({error.hint})" if error.hint else ""
                 raise Unanswered(f"{error}{hint}") from error
             except NetError as error:
-                raise Unanswered(str(error)) from error
+                raise Unanswered(reason(error, PATIENCE_S)) from error
+
+    async def close(self) -> None:
+        """Close the connection, unless a question stays without an answer: its thread is left behind."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LEAVING_S), self._turn:
+                self._api.close()
 
 
 def in_thread(call: Callable[[], T]) -> asyncio.Future[T]:
@@ -89,6 +98,10 @@ class Reader:
     def __init__(self, server: Server) -> None:
         self._lane = Lane(server)
         self._window = Window()
+
+    async def close(self) -> None:
+        """Leave."""
+        await self._lane.close()
 
     async def who(self) -> dict[str, Any]:
         """`{namespace, authMode, …}`"""
