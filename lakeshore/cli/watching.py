@@ -1,7 +1,8 @@
 """`--watch [s]`: the same answer again and again, until Ctrl-C.
 
-On a terminal it is drawn over the one before; elsewhere they follow each other. A server that is away is told once,
-and asked again.
+On a terminal it is drawn over the one before; elsewhere they follow each other. Where the server tells what changes, a
+change is shown at once, and the seconds are for what time alone changes. A server that is away is told once, and asked
+again.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from typing import Any, TypeVar
 
 import click
 
+from lakeshore.client.errors import ApiError
+from lakeshore.client.following import Follower
 from lakeshore.net.errors import NetError, ProtocolViolation
 
 from .numbers import Seconds
@@ -31,12 +34,12 @@ def watch_option(command: F) -> F:
         is_flag=False,
         flag_value=USUAL_S,
         metavar="[<s>]",
-        help=f"Look again every so many seconds (bare: {USUAL_S:g}), until Ctrl-C.",
+        help=f"Look again at each change, and every so many seconds (bare: {USUAL_S:g}), until Ctrl-C.",
     )(command)
 
 
-def shown(look: Callable[[], str], every: float | None) -> None:
-    """Print what `look` says; with `every` again after so many seconds, for ever."""
+def shown(look: Callable[[], str], every: float | None, changes: Follower | None = None) -> None:
+    """Print what `look` says; with `every` again after so many seconds, or when something changed, for ever."""
     if every is None:
         sys.stdout.write(look())
         return
@@ -60,4 +63,16 @@ def shown(look: Callable[[], str], every: float | None) -> None:
                 _HOME + "".join(f"{line}{_REST_OF_LINE}\n" for line in lines) + _REST_OF_SCREEN if screen else text
             )
             sys.stdout.flush()
-        time.sleep(every)
+        _rest(every, None if away else changes)
+
+
+def _rest(seconds: float, changes: Follower | None) -> None:
+    """Until something changed, or so long."""
+    until = time.monotonic() + seconds
+    try:
+        while changes is not None and (left := until - time.monotonic()) > 0:
+            if changes.wait(left):
+                return
+    except (ApiError, NetError):  # an older server, or one that is away: the next look says which
+        pass
+    time.sleep(max(0.0, until - time.monotonic()))

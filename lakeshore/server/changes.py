@@ -15,8 +15,8 @@ from __future__ import annotations
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from typing import Any, Final
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
+from typing import Any, Final, TypeVar
 
 import trio
 
@@ -31,6 +31,7 @@ from .waiters import Parker
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
 KINDS: Final = (
     *("invocations", "queues", "workers", "exec", "events", "schedules"),
     *("storages", "mounts", "tunnels", "code", "modes", "secrets", "providers", "tokens", "enroll-tokens"),
@@ -146,29 +147,30 @@ class Feed:
         """The number of the last change of any of these."""
         return max((kept.newest for kind, kept in self._kinds.items() if kind in kinds), default=self._born)
 
-    async def wait(self, parker: Parker, kinds: Collection[str], seen: int, hold_s: float) -> None:
+    async def wait(self, parker: Parker, kinds: Collection[str], seen: int, hold_s: float) -> bool:
         """Until one of these changes after `seen`, the client goes, the server drains, or the time is up.
 
-        Changes that follow each other closely are gathered.
+        Changes that follow each other closely are gathered. Whether there may be news.
         """
         began = trio.current_time()
         until = began + hold_s
         while self.newest(kinds) <= seen and not self.is_over:
             left = until - trio.current_time()
             if left <= 0:
-                return
+                return False
             self._waiting[parker] = kinds
             try:
                 why = await parker.park(left)
             finally:
                 self._waiting.pop(parker, None)
             if why in ("gone", "draining"):
-                return
+                return False
             if why == "woken" and self.newest(kinds) <= seen:
-                return  # a guard: the asker looks at itself
+                return True  # a guard: the asker looks at itself
         now = trio.current_time()
         if hold_s > 0 and now - self.changed_at < PACE_S:
             await trio.sleep(max(GATHER_S, began + PACE_S - now if self.is_busy else 0.0))
+        return True
 
     def since(self, kinds: Collection[str], seen: int, limit: int, number: int) -> News:
         """What changed after `seen`, as of `number`: the oldest `limit` of it."""
@@ -252,6 +254,22 @@ class Changes:
         self.number += 1  # what was given out before does not reach into this feed
         made = self._feeds[scope] = Feed(self.number, trio.current_time())
         return made
+
+    async def until(
+        self, ns: str, kind: str, parker: Parker, hold_s: float, look: Callable[[], Awaitable[list[T]]]
+    ) -> list[T]:
+        """What `look()` finds: at once, or after a change of this kind, or nothing once the time is up."""
+        until = trio.current_time() + hold_s
+        found = await look()
+        if found or hold_s <= 0:
+            return found
+        feed = await self.feed(ns)
+        while True:
+            seen = self.number
+            found = await look()
+            left = until - trio.current_time()
+            if found or left <= 0 or feed.is_over or not await feed.wait(parker, (kind,), seen, left):
+                return found
 
     # --- what is told
 

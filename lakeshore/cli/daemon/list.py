@@ -13,6 +13,7 @@ from typing import Any
 import click
 
 from lakeshore.client.errors import ApiError
+from lakeshore.client.following import Follower
 from lakeshore.client.workers import Workers
 
 from ..listing import json_option
@@ -56,7 +57,7 @@ def list_(
             table = _table(rows) if rows else ""
             return table if watch is None else f"{head}\n{table}"
 
-        shown(look, watch)
+        shown(look, watch, Follower(server, ("workers",)) if watch is not None else None)
 
 
 @click.command()
@@ -85,7 +86,7 @@ def show(
                 row = {**row, "keys": _keys(workers, worker_id)}
             return json_text(row) if as_json else "".join(f"{line}\n" for line in describe(row, datetime.now(UTC)))
 
-        shown(look, watch)
+        shown(look, watch, Follower(server, ("workers",)) if watch is not None else None)
 
 
 def _table(rows: Sequence[Row]) -> str:

@@ -162,8 +162,11 @@ async def _wait(
 ) -> News:
     changes = app.changes
     if not feed.since(kinds, since, 1, changes.number).stale:
-        await feed.wait(request, kinds, since, hold_s)
-        _check(app, request, caller, scope)
+        until = trio.current_time() + hold_s
+        while await feed.wait(request, kinds, since, until - trio.current_time()):
+            _check(app, request, caller, scope)
+            if feed.newest(kinds) > since or feed.is_over:
+                break
     return feed.since(kinds, since, limit, changes.number)
 
 

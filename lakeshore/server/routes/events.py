@@ -15,7 +15,7 @@ from ..auth import Caller
 from ..http import Request, Response
 from ..records.events import EventRow
 from ..render import answer, iso
-from ..shapes import Time, whole
+from ..shapes import Time, waiting, whole
 from ..structure import bad_field, read_map, structure
 from ..workers import SETUP
 from .daemon import check_binding
@@ -28,10 +28,13 @@ _TAIL: Final = 16 * 1024
 _LONGEST: Final = 200
 _LIMIT: Final = 50
 _LONGEST_PAGE: Final = 200
+_LONGEST_HOLD_S: Final = 60.0
 
 
 class EventPage(TypedDict, total=False):
-    """Which events; `before` the newest first, `after` the oldest first."""
+    """Which events; `before` the newest first, `after` the oldest first. `hold_s`: with `after`, seconds to wait for
+    one, 60 at most.
+    """
 
     kind: str
     type: str
@@ -41,6 +44,7 @@ class EventPage(TypedDict, total=False):
     limit: Annotated[int, whole(1, _LONGEST_PAGE)]
     before: Annotated[int, whole(1, 2**53)]
     after: Annotated[int, whole(0, 2**53)]
+    hold_s: Annotated[float, waiting(_LONGEST_HOLD_S)]
 
 
 class EventShown(TypedDict):
@@ -129,23 +133,29 @@ def _end(said: Any) -> Any:
 
 @route(EventList, query=EventPage)
 async def listing(app: App, request: Request, caller: Caller, *, query: EventPage) -> Response:
-    """GET /v1/namespaces/:ns/events?kind&type&worker&queue&invocation&limit, newest first.
+    """GET /v1/namespaces/:ns/events?kind&type&worker&queue&invocation&limit&before&after&hold_s, newest first.
 
     `next` is the `before` of the following page. With `after` the oldest first from there on, and `next` is the `after`
-    of what comes later: so a log is followed.
+    of what comes later: so a log is followed, and `hold_s` waits for the next one.
     """
     limit, after = query.get("limit", _LIMIT), query.get("after")
-    rows = await app.records.events.page(
-        caller.ns,
-        kind=query.get("kind") or None,
-        type=query.get("type") or None,
-        worker=query.get("worker") or None,
-        queue=query.get("queue") or None,
-        invocation=query.get("invocation") or None,
-        before=query.get("before"),
-        after=after,
-        limit=limit,
-    )
+
+    async def page() -> list[EventRow]:
+        app.gate.caller(request, caller.ns)  # a token may have been revoked while it waited
+        return await app.records.events.page(
+            caller.ns,
+            kind=query.get("kind") or None,
+            type=query.get("type") or None,
+            worker=query.get("worker") or None,
+            queue=query.get("queue") or None,
+            invocation=query.get("invocation") or None,
+            before=query.get("before"),
+            after=after,
+            limit=limit,
+        )
+
+    hold_s = 0.0 if after is None else query.get("hold_s", 0.0)
+    rows = await app.changes.until(caller.ns, "events", request, hold_s, page)
     told: dict[str, Any] = {"events": [event_body(row) for row in rows], "count": len(rows), "limit": limit}
     if after is not None:
         told["next"] = rows[-1].seq if rows else after
