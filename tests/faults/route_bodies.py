@@ -109,5 +109,18 @@ ROUTES: dict[str, tuple[str, dict[str, Any]]] = {
             "dispatch": "direct",
         },
     ),
+    "tunnel": (
+        "/v1/namespaces/default/tunnels",
+        {"name": "t", "kind": "wireguard", "config": {"interface": {"address": ["a"]}, "peers": [{"publicKey": "k"}]}},
+    ),
+    "mount": ("/v1/namespaces/default/mounts", {"name": "m", "kind": "nfs", "config": {"server": "h", "path": "/p"}}),
+    "storage": (
+        "/v1/namespaces/default/storages",
+        {"name": "s", "kind": "s3", "config": {"bucket": "b", "endpoint": "http://h"}, "s3Options": {"ACL": "private"}},
+    ),
+    "code repo": (
+        "/v1/namespaces/default/code-repos",
+        {"remote": "r", "commit": "0" * 40, "archiveKey": "k", "storageName": "s", "ref": "refs/snapshots/a"},
+    ),
     "namespace": ("/v1/admin/namespaces", {"name": "n", "orgId": "o"}),
 }
