@@ -95,10 +95,11 @@ async def dashboard(
     interval: float = NEVER_S,
     tab: str = "workers",
     told: str | None = None,
+    follows: bool = False,
 ) -> AsyncIterator[Shown]:
     """Opened, and all that it reads at the start read."""
     url = server if isinstance(server, str) else server.url
-    app = Dashboard(Server(url=url, namespace=ns), interval=interval, tab=tab, told=told)
+    app = Dashboard(Server(url=url, namespace=ns), interval=interval, tab=tab, told=told, follows=follows)
     async with app.run_test(size=size) as pilot:
         shown = Shown(app, pilot)
         if not isinstance(server, str):

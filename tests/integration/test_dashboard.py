@@ -387,6 +387,46 @@ def test_rows_are_filtered_sorted_copied_and_clicked(server: Served) -> None:
     run(main)
 
 
+def test_what_changes_is_seen_without_a_question_and_a_selected_row_stays(server: Served) -> None:
+    ns = namespace(server)
+    first = submitted(server, ns, "gpu")
+
+    async def main() -> None:
+        async with dashboard(server, ns, tab="invocations", follows=True) as shown:
+            second = submitted(server, ns, "gpu")
+            await shown.until(lambda: shown.rows()[0].startswith(second) and shown.selected() == first)
+            assert server.call("DELETE", f"/v1/namespaces/{ns}/invocations/{first}").status == 200
+            await shown.until(lambda: " killed " in shown.row(first))
+            await shown.press("1")
+            worker = Told(server, ns, "comes")
+            await shown.until(lambda: shown.row("comes"))
+            assert server.call("DELETE", worker.at()).status == 200
+            await shown.until(lambda: not shown.row("comes"))
+
+    run(main)
+
+
+@pytest.mark.inventory("C-402", "C-428")
+def test_a_storage_is_listed_with_its_target_and_its_record_removed(server: Served) -> None:
+    ns = namespace(server)
+    name = f"s-{ns[3:11]}"
+    body = {"name": name, "kind": "s3-prefix", "config": {"bucket": f"b-{ns[3:]}", "prefix": "runs/a"}}
+    answer = server.post(f"/v1/namespaces/{ns}/storages", body, encoding="application/json")
+    assert answer.status == 201, answer.body
+
+    async def main() -> None:
+        async with dashboard(server, ns, tab="storage") as shown:
+            await shown.until(lambda: shown.row(name))
+            assert re.search(rf"^{ns}/{name} .*s3-prefix +s3://b-{ns[3:]}/runs/a/? +\d.* +\[r\]emove$", shown.row(name))
+            await shown.press("r")
+            assert shown.said() == f"remove storage {ns}/{name}? its bucket stays … [y/n]"
+            await shown.press("y")
+            assert "its bucket stays" in await done(shown)
+            await shown.until(lambda: "no storages" in shown.text())
+
+    run(main)
+
+
 @pytest.mark.inventory("C-410", "C-429")
 def test_help_and_palette_come_from_the_table_of_actions_and_keys_leave(server: Served) -> None:
     ns = namespace(server)

@@ -278,7 +278,9 @@ INVOCATIONS: Final = (
 
 
 def _remove_storage(api: ApiClient, item: Item) -> str:
-    api.call("DELETE", api.ours("storages", item.row["name"]))
+    from lakeshore.client.storages import Storages  # wall: after the first picture
+
+    Storages(api).remove(item.row["name"])
     return f"removed {item.name}; its bucket stays"
 
 

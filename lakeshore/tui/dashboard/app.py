@@ -24,7 +24,7 @@ from textual.screen import Screen
 from textual.widgets import Input, Static
 
 from ..theme import THEME
-from . import chrome
+from . import chrome, following
 from .actions import Action, offered
 from .help import Help
 from .items import Item
@@ -55,7 +55,9 @@ class Line(Static):
 
 
 class Dashboard(App[None]):
-    """The fleet of one namespace of `server`, from the tab `tab` on. `told`: said in the status line at first."""
+    """The fleet of one namespace of `server`, from the tab `tab` on. `told`: said in the status line at first.
+    `follows`: what the server tells of changes is shown at once.
+    """
 
     ALLOW_SELECT = False
     AUTO_FOCUS = None
@@ -91,11 +93,18 @@ class Dashboard(App[None]):
     ]
 
     def __init__(
-        self, server: Server, *, interval: float = USUAL_S, tab: str = NAMES[0], told: str | None = None
+        self,
+        server: Server,
+        *,
+        interval: float = USUAL_S,
+        tab: str = NAMES[0],
+        told: str | None = None,
+        follows: bool = True,
     ) -> None:
         # With the terminal's own colours NO_COLOR leaves none; with a theme's it would leave greys.
         super().__init__(ansi_color=True if "NO_COLOR" in os.environ else None)
         self._server, self._interval = server, max(interval, LEAST_S)
+        self._follows = follows
         self._views = {one.name: View(one) for one in TABS}
         self._active = self._views[tab]
         self._tally = Tally()
@@ -170,6 +179,8 @@ class Dashboard(App[None]):
 
         self._reader, self._actions = Reader(self._server), Lane(self._server)
         self.run_worker(self._watch(), exit_on_error=True)
+        if self._follows:
+            self.run_worker(self._follow(), exit_on_error=True)
 
     async def _watch(self) -> None:
         """Until the end."""
@@ -187,6 +198,29 @@ class Dashboard(App[None]):
                     await self._again.wait()
             self._again.clear()
             await self._read(self._active)
+
+    async def _follow(self) -> None:
+        """What changes, as it changes. A server that does not tell is read every `interval` seconds all the same."""
+        from lakeshore.client.errors import ApiError  # wall: as above
+        from lakeshore.client.watch import Watch  # wall: as above
+        from lakeshore.net.errors import NetError  # wall: as above
+
+        server = self._server
+        kinds = following.KINDS.values()
+        watch = Watch(server.url, namespace=server.namespace, token=server.token, kinds=kinds)
+        with contextlib.suppress(ApiError, NetError):
+            async for news in watch:
+                view = self._active
+                kind = following.KINDS[view.tab.name]
+                mine = [change for change in news.changes if change.kind == kind]
+                if news.away or kind in news.reset:
+                    self._again.set()
+                elif mine and view.loaded and self._reader is not None:
+                    items = self._reader.changed(view.tab, view.items, mine)
+                    if items is None:
+                        self._again.set()
+                    else:
+                        self._put(view, items)
 
     async def _read(self, view: View, *, counts: bool = True) -> bool:
         """That tab anew, and the counts; whether the server answered."""

@@ -10,19 +10,24 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from lakeshore.client.api import ApiClient
 from lakeshore.client.errors import ApiError
 from lakeshore.client.queues import Queues
 from lakeshore.client.reasons import reason
+from lakeshore.client.storages import Storages
 from lakeshore.client.workers import Workers
 from lakeshore.net.errors import NetError
 
+from .following import applied, ordered
 from .items import Item
 from .server import Server
-from .tabs import INVOCATIONS, QUEUES, STORAGE, WORKERS
-from .window import PAGE, Window
+from .tabs import INVOCATIONS, QUEUES, STORAGE, WORKERS, Tab
+from .window import MOST, PAGE, Window
+
+if TYPE_CHECKING:
+    from lakeshore.client.watch import Change
 
 T = TypeVar("T")
 PATIENCE_S: Final = 10.0
@@ -129,6 +134,13 @@ class Reader:
             await self._page(cursor)
         return list(self._window.items)
 
+    def changed(self, tab: Tab, items: Sequence[Item], changes: Sequence[Change]) -> Sequence[Item] | None:
+        """That tab's rows after these changes; None where it is to be read anew."""
+        made = applied(tab, self._window.items if tab is INVOCATIONS else items, changes)
+        if made is not None and tab is INVOCATIONS:
+            self._window.items = made[:MOST]
+        return made
+
     async def _calls(self, place: int) -> Sequence[Item]:
         """The newest page, the one on the screen, and one of the others in its turn."""
         await self._page(None)
@@ -155,8 +167,7 @@ def _invocations(api: ApiClient, before: int | None) -> tuple[list[Item], bool]:
 
 
 def _workers(api: ApiClient) -> list[Item]:
-    items = [WORKERS.item(row) for row in Workers(api).all()]
-    return sorted(items, key=lambda item: (item.name.lower(), item.id))  # the server's order changes with every poll
+    return ordered(WORKERS, [WORKERS.item(row) for row in Workers(api).all()])
 
 
 def _queues(api: ApiClient) -> list[Item]:
@@ -165,7 +176,7 @@ def _queues(api: ApiClient) -> list[Item]:
 
 def _storages(api: ApiClient) -> list[Item]:
     try:
-        rows = api.rows(api.ours("storages"), "storages")
+        rows = Storages(api).all()
     except ApiError as error:
         if error.status != 404:
             raise
