@@ -5,7 +5,8 @@
                server that runs here and that nothing named, its admin.token; else none
     namespace  --namespace, LAKESHORE_NAMESPACE, the saved login's; else `default`
 
-    admin      LAKESHORE_ADMIN_TOKEN; on the machine that serves, the state directory's admin.token; else exit 1
+    admin      LAKESHORE_ADMIN_TOKEN; on the machine that serves, the state directory's admin.token; else exit 1.
+               LAKESHORE_SERVER names a server, too, after LAKESHORE_URL
 
 Rule: a token is never sent to another server than its own. A saved one goes to the saved server only; one in the
 environment belongs to the LAKESHORE_URL beside it, so it is held back from a different --url; the state directory's
@@ -92,7 +93,8 @@ def choose_admin(
     named = environ.get("LAKESHORE_URL") or None
     saved, trouble = _saved(environ)
     here = _here(environ)
-    chosen = url or named or (saved.server if saved is not None else None) or (here.url if here is not None else None)
+    logged_in = environ.get("LAKESHORE_SERVER") or (saved.server if saved is not None else None)
+    chosen = url or named or logged_in or (here.url if here is not None else None)
     given = token
     token = given or environ.get("LAKESHORE_ADMIN_TOKEN", "").strip() or None
     if given is None and token is not None and url and named and not same_server(named, url):

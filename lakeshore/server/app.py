@@ -89,10 +89,10 @@ class App:
     http: list[HttpServer] = field(default_factory=list)
 
     async def need_namespace(self, caller: Caller, *, creates: bool) -> None:
-        """The caller's namespace exists from here on. HttpError 404; in open mode `creates` makes it."""
+        """The caller's namespace exists from here on. HttpError 404; for an admin `creates` makes it."""
         if self.records.namespace(caller.ns) is not None:
             return
-        if creates and caller.mode == "open":
+        if creates and caller.is_admin:
             await self.records.ensure_namespace(caller.ns, actor=caller.name)
             return
         raise HttpError(

@@ -118,6 +118,7 @@ async def serve(
     with ExitStack() as stack, _explained():
         admin = _admin_from(environ)
         _check(options, admin, environ)
+        _say_what_is_not_built(environ)
         policy = _policy_from(environ)
         state = open_state(options.state_dir, environ)
         stack.callback(state.close)
@@ -317,6 +318,10 @@ def _check(options: ServeOptions, admin: str | None, environ: Mapping[str, str])
             if not value:
                 how = "openssl rand -base64 32" if name == "SECRETS_KEY" else "openssl rand -hex 24"
                 raise ServeError(f"{name} is required in production; make one with: {how}")
+    if environ.get("DATABASE_URL", "").strip().lower().startswith("mongodb"):
+        raise ServeError(
+            "not built yet: MongoDB as the store (DATABASE_URL); unset it: rows are kept in the state directory"
+        )
     if admin is None and not options.open and not is_loopback_name(_bracketed(options.host)):
         raise ServeError(
             f"{options.host or 'every address'} can be reached by others, and there is no admin token: "
@@ -386,6 +391,14 @@ def _first(error: BaseException) -> BaseException:
 
 
 # --- what is said
+
+
+def _say_what_is_not_built(environ: Mapping[str, str]) -> None:
+    """Documented variables that ask for what this version does not have."""
+    if environ.get("LAKESHORE_BLOBS_BUCKET", "").strip():
+        _say("not built yet: payloads in a bucket (LAKESHORE_BLOBS_BUCKET); they are kept in the state directory")
+    if environ.get("ELASTICITY_ENABLED", "").strip().lower() == "true":
+        _say("not built yet: the elasticity controller (ELASTICITY_ENABLED); start daemons by hand")
 
 
 def _announce(options: ServeOptions, state: State, admin: str | None, listeners: Sequence[Listener]) -> None:

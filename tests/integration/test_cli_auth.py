@@ -343,6 +343,56 @@ def test_without_the_admin_token_every_admin_command_exits_1_with_the_documented
         assert err.startswith("error: LAKESHORE_ADMIN_TOKEN is required for admin commands.\n")
 
 
+@pytest.mark.inventory("C-1370", "C-052")
+def test_admin_takes_the_server_and_the_namespace_of_the_login_and_a_variable_before_it(
+    secured_server: Served, run: Run, login_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ns, other = made(secured_server), made(secured_server)
+    run("auth", "login", "--server", secured_server.url, "--namespace", ns, "--token", minted(secured_server, ns))
+    monkeypatch.setenv("LAKESHORE_ADMIN_TOKEN", ADMIN)
+    told = json.loads(run("admin", "tokens", "create", "of-login", "--json")[1])
+    assert told["namespace"] == ns
+    assert told["name"] in [row["name"] for row in json.loads(run("admin", "tokens", "ls", "--json")[1])]
+    monkeypatch.setenv("LAKESHORE_NAMESPACE", other)
+    assert json.loads(run("admin", "tokens", "create", "of-variable", "--json")[1])["namespace"] == other
+    monkeypatch.setenv("LAKESHORE_SERVER", "http://127.0.0.1:1")
+    assert run("admin", "tokens", "ls")[0] == 1, "LAKESHORE_SERVER before the login"
+    monkeypatch.setenv("LAKESHORE_URL", secured_server.url)
+    assert run("admin", "tokens", "ls")[0] == 0, "and LAKESHORE_URL before that"
+
+
+@pytest.mark.inventory("C-1466", "C-1397")
+def test_each_refusal_is_a_sentence_of_its_own_that_says_what_to_do(
+    secured_server: Served, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ns = made(secured_server)
+    rows = [secured_server.post(f"/v1/namespaces/{ns}/tokens", {"name": f"t-{n}"}, encoding=JSON).body for n in (1, 2)]
+    secured_server.call("DELETE", f"/v1/namespaces/{ns}/tokens/{rows[1]['id']}")
+    good, revoked = (row["plaintext"] for row in rows)
+    elsewhere, here = "http://127.0.0.1:1", secured_server.url
+    said = []
+    for url, token, namespace, code, sentence, hint in (
+        (here, "dlk_typo", ns, 1, "invalid token", "mistyped"),
+        (here, revoked, ns, 1, "token revoked", "admin tokens create"),
+        (here, good, "default", 1, f"this token is for namespace '{ns}', not for 'default'", f"name {ns} instead"),
+        (here, good, "none-such", 1, f"this token is for namespace '{ns}', not for 'none-such'", f"name {ns}"),
+        (here, ADMIN, "none-such", 1, "unknown namespace 'none-such'", "admin namespace create none-such"),
+        (elsewhere, good, ns, 1, "127.0.0.1:1", ""),
+    ):
+        told = run("queues", "ls", "--url", url, "--token", token, "--namespace", namespace)
+        assert (told[0], told[1]) == (code, "")
+        first, _, rest = told[2].partition("\n")
+        assert sentence in first, told[2]
+        assert hint in rest
+        said.append(first)
+    told = run("queues", "ls", "--url", here)
+    assert "missing bearer token" in told[2] and "auth login" in told[2]
+    told = run("queues", "ls")
+    assert (told[0], "server not configured" in told[2]) == (2, True)
+    assert len(set(said)) == len(said)
+    assert run("auth", "status")[0] == 1, "as documented, not 2"
+
+
 @pytest.mark.inventory("C-048")
 def test_with_an_admin_token_and_no_server_it_exits_2(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LAKESHORE_ADMIN_TOKEN", ADMIN)
@@ -443,6 +493,41 @@ def test_a_scope_that_does_not_exist_is_bad_usage(operator: Served, run: Run) ->
     code, _out, err = run("admin", "tokens", "create", "it", "--scope", "root")
     assert code == 2
     assert "Usage: lakeshore admin tokens create" in err
+
+
+@pytest.mark.inventory("C-079", "C-500")
+def test_a_list_of_tokens_fits_a_narrow_terminal_and_is_whole_in_a_pipe(
+    operator: Served, run: Run, tmp_path: Path
+) -> None:
+    ns, name = made(operator), "a-name-that-is-as-long-as-names-may-be-" + "x" * 20
+    assert run("admin", "tokens", "create", name, "--namespace", ns, "--ttl", "30d")[0] == 0
+    out = run("admin", "tokens", "ls", "--namespace", ns)[1]
+    heading, row = out.splitlines()
+    assert heading.split() == ["ID", "NAME", "STATE", "SCOPE", "USED", "EXPIRES", "PREFIX", "CREATED"]
+    assert name in row and "in 29d" in row
+    pid, terminal = pty.fork()
+    if pid == 0:
+        env = environment(
+            LAKESHORE_URL=operator.url,
+            LAKESHORE_ADMIN_TOKEN=ADMIN,
+            XDG_CONFIG_HOME=str(tmp_path),
+            TERM="xterm",
+            COLUMNS="60",
+            NO_COLOR="1",
+        )
+        os.chdir(ROOT)
+        os.execve(sys.executable, [sys.executable, "-m", "lakeshore", "admin", "tokens", "ls", "--namespace", ns], env)
+    screen = b""
+    try:
+        while data := os.read(terminal, 4096):
+            screen += data
+    except OSError:  # it has ended
+        pass
+    os.close(terminal)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0, screen
+    lines = screen.decode().splitlines()
+    assert max(map(len, lines)) <= 60, lines
+    assert any("active" in line for line in lines), lines
 
 
 @pytest.mark.inventory("C-080", "C-961", "C-1311")

@@ -37,6 +37,7 @@ def test_the_state_directory_is_private(server: Served) -> None:
 
 
 @pytest.mark.inventory("S-047", "S-048")
+@pytest.mark.inventory("S-688", "S-690", "S-691")
 @pytest.mark.parametrize("switch", ["LAKESHORE_ENV", "NODE_ENV"])
 def test_production_needs_an_admin_token_and_a_secrets_key(tmp_path: Path, switch: str) -> None:
     production = {switch: "production"}
@@ -57,7 +58,37 @@ def test_a_secrets_key_that_is_none_is_refused_and_not_shown(tmp_path: Path, key
     assert key not in said
 
 
-@pytest.mark.inventory("S-051", "S-776")
+@pytest.mark.inventory("S-692")
+def test_a_store_that_is_not_built_is_refused_without_showing_its_password(tmp_path: Path) -> None:
+    code, said = refused(tmp_path, env={"DATABASE_URL": "mongodb+srv://user:hunter2@h/db"})
+    assert (code, "not built yet: MongoDB" in said, "hunter2" in said) == (1, True, False)
+
+
+@pytest.mark.inventory("S-697", "S-705", "S-695")
+def test_what_is_asked_for_and_not_built_is_told_at_the_start_and_the_rest_works(tmp_path: Path) -> None:
+    with running(tmp_path, env={"LAKESHORE_BLOBS_BUCKET": "b", "ELASTICITY_ENABLED": "true"}) as served:
+        assert "not built yet: payloads in a bucket" in served.said()
+        assert "not built yet: the elasticity controller" in served.said()
+        body = {"op": "put", "kind": "result", "size": 1}
+        assert served.post("/v1/namespaces/default/payloads/presign", body).body["bucket"] == "local"
+
+
+@pytest.mark.inventory("S-050")
+def test_without_a_secrets_key_one_is_made_once_and_secrets_outlive_a_restart(tmp_path: Path) -> None:
+    body = {"name": "box", "launcher": "SSH", "kwargs": {"ip": "h", "ssh_key": {"$secret": "pem"}}}
+    at = "/v1/namespaces/default"
+    with running(tmp_path) as served:
+        key = (served.state_dir / "secrets.key").read_text()
+        served.post(f"{at}/secrets", {"name": "pem", "kind": "ssh_key", "plaintext": "planted"})
+        assert served.post(f"{at}/providers", body).status == 201
+        served.stop()
+    with running(tmp_path) as served:
+        assert (served.state_dir / "secrets.key").read_text() == key
+        opened = served.post(f"{at}/providers/box/resolve", {}).body
+        assert opened["kwargs"]["ssh_key"] == "planted"
+
+
+@pytest.mark.inventory("S-689", "S-051", "S-776")
 def test_the_old_name_of_the_admin_token_is_read_with_a_warning(tmp_path: Path) -> None:
     with running(tmp_path, env={"ADMIN_TOKEN": ADMIN}) as served:
         assert served.said().count("ADMIN_TOKEN is deprecated") == 1

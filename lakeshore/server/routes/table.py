@@ -6,6 +6,9 @@
             named   a caller of the namespace in the path; an unknown one is a 404
             plain   a caller; the namespace is the credential's, or X-LS-Namespace's. Open mode creates it
 
+A namespace that does not exist is a 404, but for the rows that create it: in open mode the plain ones, and for the
+operator as well the first write of a resource that others refer to (secrets, providers, modes, mounts, …).
+
 `scopes` are the token scopes that may call; admin and open mode have every scope. What an org's sibling may do: read
 and submit; everything else on a sibling needs scope `full`. Where `daemon` may call, a daemon's signature may stand in
 place of a bearer (`identity.py`).
@@ -82,7 +85,7 @@ class Row:
     scopes: frozenset[str] = FULL
     max_body: int | None = None
     creates: bool = False
-    """In open mode it makes its namespace, as every `plain` one does."""
+    """It makes its namespace: in open mode, as every `plain` one does, and for the admin token."""
 
     @property
     def is_admin(self) -> bool:
@@ -333,7 +336,7 @@ def _guarded(app: App, row: Row) -> Callable[[Request], Awaitable[Answer]]:
             elif caller.scope not in scopes or (caller.sibling and caller.scope not in _FOR_SIBLINGS):
                 caller.need(scopes & _FOR_SIBLINGS if caller.sibling else scopes)
             if tier != "admin" and app.records.namespace(caller.ns) is None:
-                await app.need_namespace(caller, creates=row.creates)
+                await app.need_namespace(caller, creates=row.creates and (caller.mode == "open" or tier == "named"))
             return await handler(app, request, caller)  # type: ignore[no-any-return]  # every handler answers
         except (PlaneError, NameError_, sqlite3.Error) as error:
             raise refusal_of(error) from error
