@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
+from lakeshore.cli.main import main
 from lakeshore.tui.dashboard import chrome
 from lakeshore.tui.dashboard.actions import hints, offered
 from lakeshore.tui.dashboard.columns import GAP, widths
@@ -174,3 +175,14 @@ def test_what_stands_around_a_list_fits_the_terminal(width: int, url: str) -> No
     tally.put({"queued": 10**6, "running": 12, "failed": 3}, 0.0)
     assert cell_len(chrome.legend(width).plain) <= width
     assert cell_len(chrome.server_line(url, {"authMode": "open"}, tally, max(width, 60)).plain) <= max(width, 60)
+
+
+@pytest.mark.parametrize("name", ["tui", "dashboard", "top"])
+@pytest.mark.inventory("C-386", "C-390")
+def test_without_a_terminal_every_name_of_it_exits_2_and_says_which_commands_do_without(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([name]) == 2
+    said = capsys.readouterr().err
+    for command in ("daemon list", "queues ls", "jobs list", "storage list"):
+        assert f"`lakeshore {command}`" in said

@@ -257,7 +257,7 @@ INVOCATIONS: Final = (
     Action(
         key="k",
         name="kill",
-        what="kill a queued one; one that runs is asked to stop, where its worker can be",
+        what="kill a queued one; ask a running one to stop, where its worker can",
         offered=lambda row, _ns: call_state(row) in LIVE_CALLS,
         run=_kill_call,
         question=_ask("kill invocation {name}?"),
