@@ -19,7 +19,6 @@ from .errors import ConfigError
 from .modes import FIELDS, MARKER, RunConfig
 
 _OF_THE_CALL = frozenset({"queue", "key", "priority", "prefix", "parent", "name", "mode"})
-_TABLES = ("resources", "env")
 
 
 def run_config_of(name: str, mode: RunConfig) -> dict[str, Any]:
@@ -38,12 +37,3 @@ def run_config_of(name: str, mode: RunConfig) -> dict[str, Any]:
     if mode.backend == "local" and "runner" not in mode.written:
         del found["runner"]
     return {"mode": name, **found}
-
-
-def over(mode: Mapping[str, Any], call: Mapping[str, Any]) -> dict[str, Any]:
-    """What a call says over what its mode says; `env` and `resources` key by key."""
-    found = {**mode, **call}
-    for table in _TABLES:
-        if isinstance(mode.get(table), Mapping) and isinstance(call.get(table), Mapping):
-            found[table] = {**mode[table], **call[table]}
-    return found

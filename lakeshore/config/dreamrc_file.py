@@ -110,6 +110,8 @@ class _Reader:
             if key in known:
                 fields[key] = known[key](node, prefix + key)
             else:
+                if key == "match":
+                    self._match(node, prefix + key)
                 extras[key] = tree.plain(node, prefix + key)
         return RunConfig(**fields, extras=extras, written=frozenset(fields))
 
@@ -119,6 +121,13 @@ class _Reader:
         if found not in choices and (self._checked or not isinstance(found, str)):
             self._tree.refuse(node, key, f"must be one of {', '.join(choices)}, got {said(found)}")
         return str(found)
+
+    def _match(self, node: yaml.Node, key: str) -> None:
+        """What a call asks of a worker besides its tags and its runner."""
+        for name, words in self._tree.items(node, key):
+            if name not in ("tags", "runners"):
+                self._tree.refuse(words, f"{key}.{name}", "is none of tags and runners")
+            self._tree.texts(words, f"{key}.{name}")
 
     def _environment(self, node: yaml.Node, key: str) -> dict[str, Any]:
         return {name: self._variable(value, f"{key}.{name}") for name, value in self._tree.items(node, key)}

@@ -1,17 +1,24 @@
 """Claims: which queued row is next, and the one guarded update that hands it out (K-3, K-5).
 
 One queue in the order of age and priority, the usual wish, is one statement for all the rows it gives. The other
-orders, and queues with a rate, choose first and take row by row.
+orders, queues with a rate, and queues of which a row asks something of its worker, choose first and take row by row.
+
+Rows that ask the same lie together in the index of what is queued: a claim seeks each of these runs, and reads those
+that its worker is fit for.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Any
 
+from ..wire.run_configs import Offer, meets
 from . import rates
 from .contract import KINDS, Claimed, Wish
 from .delays import queues as queues_of
+from .frames import Rows
+from .runs import runs_of
 from .statements import SQL
 from .transaction import Transaction, payload_of
 
@@ -27,7 +34,7 @@ def claim(tx: Transaction, wish: Wish, now: float) -> list[Claimed]:
             return []
         if wish.kind in _BY_AGE:
             taken = _take_oldest(tx, wish, now)
-            if taken or _is_by_age(tx, wish):
+            if taken or (_is_by_age(tx, wish) and not _is_asked(tx, wish)):
                 return taken
     candidates: list[tuple[float, int]] = []
     paced: dict[str, tuple[float, float | None]] = {}
@@ -43,6 +50,17 @@ def claim(tx: Transaction, wish: Wish, now: float) -> list[Claimed]:
     return taken
 
 
+def has_for(rows: Rows, ns: str, queue: str, offer: Offer | None) -> bool:
+    """Whether a queue has a row that who offers this may have."""
+    where = {"ns": ns, "queue": queue, "limit": 1}
+    return any(rows(SQL.next_oldest, {**where, "needs": run}) for run in _fit(rows, ns, queue, offer))
+
+
+def _fit(rows: Rows, ns: str, queue: str, offer: Offer | None) -> list[str | None]:
+    """What rows of a queue ask, as far as a worker has it; None is nothing."""
+    return [run for run in runs_of(rows, ns, queue) if run is None or offer is None or meets(offer, run)]
+
+
 def _take_oldest(tx: Transaction, wish: Wish, now: float) -> list[Claimed]:
     values = {**_values(wish, now), "ns": wish.ns, "queue": wish.queues[0], "kind": wish.kind, "limit": wish.capacity}
     rows = tx.all(SQL.claim_oldest, values)
@@ -55,6 +73,11 @@ def _is_by_age(tx: Transaction, wish: Wish) -> bool:
     """Whether the queue's own row names no order but the age's, and no rate."""
     row = tx.one(SQL.queue_of, {"ns": wish.ns, "name": wish.queues[0]})
     return row is None or (row[3] is None and (row[0] is None or row[0] in _BY_AGE))
+
+
+def _is_asked(tx: Transaction, wish: Wish) -> bool:
+    """Whether a row of the one queue asks something of its worker."""
+    return len(list(itertools.islice(runs_of(tx.all, wish.ns, wish.queues[0]), 2))) > 1
 
 
 def _names(tx: Transaction, wish: Wish) -> list[str]:
@@ -79,30 +102,47 @@ def _next_of(
         if limit == 0:
             return []
     where: dict[str, Any] = {"ns": wish.ns, "queue": queue, "limit": limit}
+    runs = _fit(tx.all, wish.ns, queue, wish.offer)
     if kind == "filo":
-        return _newest_first(tx, where)
+        found = [one for run in runs for one in _newest_first(tx, where, run)]
+        return found if len(runs) == 1 else sorted(found, key=lambda one: (-one[0], -one[1]))[:limit]
     if kind == "boltzmann":
-        return _sampled(tx, where, wish, float(row[1] or wish.temperature))
+        return _sampled(tx, where, runs, wish, float(row[1] or wish.temperature))
     assert kind in KINDS, f"queue kinds are checked at the edge, got {kind!r}"
-    return [(p, s) for s, p in tx.all(SQL.next_oldest, where)]
+    return _merged(tx, SQL.next_oldest, where, runs)
 
 
-def _newest_first(tx: Transaction, where: dict[str, Any]) -> list[tuple[float, int]]:
+def _merged(tx: Transaction, statement: str, where: dict[str, Any], runs: list[str | None]) -> list[tuple[float, int]]:
+    """The first rows of these runs together, the most urgent and then the oldest first."""
+    found = [(p, s) for run in runs for s, p in tx.all(statement, {**where, "needs": run})]
+    if len(runs) > 1:
+        found.sort(key=lambda one: (-one[0], one[1]))
+    return found[: where["limit"]]
+
+
+def _newest_first(tx: Transaction, where: dict[str, Any], run: str | None) -> list[tuple[float, int]]:
     found: list[tuple[float, int]] = []
     below = math.inf
+    where = {**where, "needs": run}
     while len(found) < where["limit"]:
-        top = tx.one(SQL.next_priority, {"ns": where["ns"], "queue": where["queue"], "below": below})
+        top = tx.one(SQL.next_priority, {**where, "below": below})
         if top is None or top[0] is None:
             break
         below = top[0]
-        rows = tx.all(SQL.newest_at, {**where, "priority": below, "limit": where["limit"] - len(found)})
-        found += [(p, s) for s, p in rows]
+        left = {**where, "priority": below, "limit": where["limit"] - len(found)}
+        found += [(p, s) for s, p in tx.all(SQL.newest_at, left)]
     return found
 
 
-def _sampled(tx: Transaction, where: dict[str, Any], wish: Wish, temperature: float) -> list[tuple[float, int]]:
+def _sampled(
+    tx: Transaction, where: dict[str, Any], runs: list[str | None], wish: Wish, temperature: float
+) -> list[tuple[float, int]]:
     """Levels drawn with probability in proportion to count x exp(priority / T); within a level the oldest first."""
-    levels = [[p, n] for p, n in tx.all(SQL.priority_levels, {"ns": where["ns"], "queue": where["queue"]})]
+    counts: dict[float, int] = {}
+    for run in runs:
+        for priority, n in tx.all(SQL.priority_levels, {**where, "needs": run}):
+            counts[priority] = counts.get(priority, 0) + n
+    levels = [[priority, counts[priority]] for priority in sorted(counts, reverse=True)]
     taken: dict[float, int] = {}
     draw = wish.draw
     for _ in range(min(where["limit"], sum(n for _p, n in levels))):
@@ -114,7 +154,7 @@ def _sampled(tx: Transaction, where: dict[str, Any], wish: Wish, temperature: fl
         levels = [level for level in levels if level[1]]
     found: list[tuple[float, int]] = []
     for priority, n in taken.items():
-        found += [(p, s) for s, p in tx.all(SQL.oldest_at, {**where, "priority": priority, "limit": n})]
+        found += _merged(tx, SQL.oldest_at, {**where, "priority": priority, "limit": n}, runs)
     return found
 
 

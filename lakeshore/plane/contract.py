@@ -26,6 +26,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
+from ..wire.run_configs import Offer
 from ..wire.values import value
 
 State = Literal["queued", "running", "succeeded", "failed", "killed", "timeout"]
@@ -149,7 +150,8 @@ Payload = bytes | BlobRef
 @value
 class Submission:
     """One invocation to insert. `function`, `run_config`, `code` are msgpack maps the plane never opens. Nobody gets it
-    before the instant `due`; None, or one that has passed: at once.
+    before the instant `due`; None, or one that has passed: at once. `needs` is what it asks of a worker, as
+    `wire/run_configs` says it; None: nothing.
     """
 
     ns: str
@@ -167,12 +169,13 @@ class Submission:
     max_attempts: int = DEFAULT_MAX_ATTEMPTS
     retry_nonce: str | None = None
     due: float | None = None
+    needs: str | None = None
 
 
 @value
 class Submitted:
     """Where a submit ended up: `existing` when another submit holds its key, `again` when the row was there already,
-    by that one or by this very submit. `due` while it waits for that instant.
+    by that one or by this very submit. `due` while it waits for that instant. `needs` of a row that is new.
     """
 
     id: str
@@ -181,13 +184,15 @@ class Submitted:
     again: bool = False
     retried: bool = False
     due: float | None = None
+    needs: str | None = None
 
 
 @value
 class Wish:
     """What a worker asks for: queue names (a trailing `*` is a prefix), how many, in which order.
 
-    `draw` is a number in [0, 1) that decides boltzmann's sample; `temperature` is its T.
+    `draw` is a number in [0, 1) that decides boltzmann's sample; `temperature` is its T. `offer` is what the worker
+    has: rows that ask for more are not for it. None: every row is (this machine's own queues).
     """
 
     ns: str
@@ -200,6 +205,7 @@ class Wish:
     temperature: float = 1.0
     draw: float = 0.0
     start: bool = False
+    offer: Offer | None = None
 
     def limited(self, capacity: int) -> Wish:
         """The same wish for fewer."""
@@ -214,6 +220,7 @@ class Wish:
             temperature=self.temperature,
             draw=self.draw,
             start=self.start,
+            offer=self.offer,
         )
 
 

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import functools
 import math
+import re
 from collections.abc import Iterable
 from typing import Any
 
 from .contract import DELAYED, STATES, TERMINAL
 from .frames import Rows
+from .runs import runs_of
 from .statements import SQL
 
 _ANY_SEQ = 2**63 - 1
@@ -36,7 +38,7 @@ def page(
     """The columns of `SQL.listed`, row by row."""
     asked = set(states) or set(STATES)
     wanted = tuple(sorted(asked | {DELAYED} if "queued" in asked else asked))
-    levels: list[tuple[str, float]] | None = []
+    levels: list[_Level] | None = []
     if "queued" in wanted and worker is None:  # a queued row has no worker
         levels = _levels(rows, ns, queue)
     waiting = _waiting(rows, ns, queue) if DELAYED in wanted and worker is None else []
@@ -59,25 +61,28 @@ def page(
         "before": _ANY_SEQ if before is None else before,
         **{f"state_{state}": state for state in wanted},
     }
-    for k, (name, priority) in enumerate(levels or ()):
-        values[f"queue_{k}"], values[f"priority_{k}"] = name, priority
+    for k, level in enumerate(levels or ()):
+        values |= dict(zip((f"queue_{k}", f"needs_{k}", f"priority_{k}"), level, strict=True))
     values |= {f"waiting_{k}": name for k, name in enumerate(waiting or ())}
     return rows(text, values)
 
 
-def _levels(rows: Rows, ns: str, queue: str | None) -> list[tuple[str, float]] | None:
-    """Every (queue, priority) with queued rows, a seek for each; None when there are too many."""
+_Level = tuple[str, str | None, float]
+
+
+def _levels(rows: Rows, ns: str, queue: str | None) -> list[_Level] | None:
+    """Every (queue, run, priority) with queued rows, a seek for each; None when there are too many."""
     queues = [queue] if queue is not None else [q for (q,) in rows(SQL.queues_in_state, {"ns": ns, "state": "queued"})]
-    found: list[tuple[str, float]] = []
-    for name in queues:
+    found: list[_Level] = []
+    for name, run in ((q, run) for q in queues for run in runs_of(rows, ns, q)):
         below = math.inf
         while True:
-            ((priority,),) = rows(SQL.next_priority, {"ns": ns, "queue": name, "below": below})
+            ((priority,),) = rows(SQL.next_priority, {"ns": ns, "queue": name, "needs": run, "below": below})
             if priority is None:
                 break
             if len(found) == _MOST_LEVELS:
                 return None
-            found.append((name, priority))
+            found.append((name, run, priority))
             below = priority
     return found
 
@@ -96,10 +101,7 @@ def statement(states: tuple[str, ...], *, by_queue: bool, by_worker: bool, level
     arms: list[str] = []
     if levels < 0:
         arms.append(SQL.list_queued_of_queue if by_queue else SQL.list_queued)
-    arms += [
-        SQL.list_queued_at.replace(":queue", f":queue_{k}").replace(":priority", f":priority_{k}")
-        for k in range(levels)
-    ]
+    arms += [re.sub(r":(queue|needs|priority)", rf":\g<1>_{k}", SQL.list_queued_at) for k in range(levels)]
     if waiting < 0:
         arms.append(SQL.list_delayed)
     arms += [SQL.list_delayed_of_queue.replace(":queue", f":waiting_{k}") for k in range(waiting)]

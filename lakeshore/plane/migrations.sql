@@ -25,3 +25,10 @@ ALTER TABLE queue ADD COLUMN rate_limit REAL;
 ALTER TABLE queue ADD COLUMN rate_at REAL;
 ALTER TABLE queue ADD COLUMN guarded INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE queue ADD COLUMN spec BLOB;
+
+-- to: 5
+-- What a row asks of a worker: rows that ask the same lie together. The index keeps its name, by which older programs
+-- read it.
+ALTER TABLE invocation ADD COLUMN needs TEXT;
+DROP INDEX invocation_queued;
+CREATE INDEX invocation_queued ON invocation (ns, queue, needs, priority DESC, seq) WHERE state = 'queued';

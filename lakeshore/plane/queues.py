@@ -12,6 +12,7 @@ Reference: get-started/queues.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -24,6 +25,7 @@ from .contract import DELAYED, QueueBehind, QueueBusy, QueueFull, QueueNotActive
 from .delays import queues as names_of
 from .frames import Rows
 from .rows import claimable
+from .runs import runs_of
 from .statements import SQL
 from .transaction import Transaction
 
@@ -76,13 +78,15 @@ def page(rows: Rows, ns: str, *, after: str = "", limit: int = -1) -> list[Queue
 
 def waited_s(rows: Rows, ns: str, name: str, now: float) -> float | None:
     """How long the oldest call that may be claimed has waited; None when there is none."""
-    oldest, below = math.inf, math.inf
-    for _ in range(_MOST_LEVELS):
-        ((priority,),) = rows(SQL.next_priority, {"ns": ns, "queue": name, "below": below})
-        if priority is None:
-            break
-        since = rows(SQL.waiting_since, {"ns": ns, "queue": name, "priority": priority})
-        oldest, below = min(oldest, since[0][0]), priority
+    oldest = math.inf
+    for run in itertools.islice(runs_of(rows, ns, name), _MOST_LEVELS):
+        where, below = {"ns": ns, "queue": name, "needs": run}, math.inf
+        for _ in range(_MOST_LEVELS):
+            ((priority,),) = rows(SQL.next_priority, {**where, "below": below})
+            if priority is None:
+                break
+            since = rows(SQL.waiting_since, {**where, "priority": priority})
+            oldest, below = min(oldest, since[0][0]), priority
     return None if oldest == math.inf else max(0.0, now - oldest)
 
 

@@ -35,11 +35,12 @@ CREATE TABLE invocation (
   claimed_at       REAL,
   started_at       REAL,
   finished_at      REAL,
-  due              REAL
+  due              REAL,
+  needs            TEXT
 );
 CREATE UNIQUE INDEX invocation_id ON invocation (id);
 CREATE UNIQUE INDEX invocation_key ON invocation (ns, queue, key) WHERE key IS NOT NULL;
-CREATE INDEX invocation_queued ON invocation (ns, queue, priority DESC, seq) WHERE state = 'queued';
+CREATE INDEX invocation_queued ON invocation (ns, queue, needs, priority DESC, seq) WHERE state = 'queued';
 CREATE INDEX invocation_due ON invocation (due) WHERE state = 'delayed';
 CREATE INDEX invocation_due_of_queue ON invocation (ns, queue, due) WHERE state = 'delayed';
 CREATE INDEX invocation_delayed ON invocation (ns, queue) WHERE state = 'delayed';
@@ -79,19 +80,19 @@ CREATE INDEX tombstone_purged ON tombstone (purged_at);
 
 -- name: submit
 INSERT INTO invocation (id, ns, queue, state, priority, key, hash, function, run_config, code, prefix, parent, root,
-                        max_attempts, retry_nonce, submitted_at, due)
+                        max_attempts, retry_nonce, submitted_at, due, needs)
 VALUES (:id, :ns, :queue, :state, :priority, :key, :hash, :function, :run_config, :code, :prefix, :parent,
         COALESCE((SELECT root FROM invocation WHERE id = :parent AND ns = :ns), :parent, :id), :max_attempts,
-        :retry_nonce, :now, :due)
+        :retry_nonce, :now, :due, :needs)
 ON CONFLICT DO NOTHING
 RETURNING seq
 
 -- name: submit_if_plain
 INSERT INTO invocation (id, ns, queue, state, priority, key, hash, function, run_config, code, prefix, parent, root,
-                        max_attempts, retry_nonce, submitted_at)
+                        max_attempts, retry_nonce, submitted_at, needs)
 SELECT :id, :ns, :queue, 'queued', :priority, :key, :hash, :function, :run_config, :code, :prefix, :parent,
        COALESCE((SELECT root FROM invocation WHERE id = :parent AND ns = :ns), :parent, :id), :max_attempts,
-       :retry_nonce, :now
+       :retry_nonce, :now, :needs
 WHERE EXISTS (SELECT 1 FROM queue WHERE ns = :ns AND name = :queue AND state IN ('active', 'paused')
                                     AND max_depth IS NULL AND guarded = 0)
   AND NOT EXISTS (SELECT 1 FROM tombstone WHERE id = :id)
@@ -103,10 +104,10 @@ SELECT seq FROM sqlite_sequence WHERE name = 'invocation'
 
 -- name: submit_at_if_plain
 INSERT INTO invocation (seq, id, ns, queue, state, priority, key, hash, function, run_config, code, prefix, parent, root,
-                        max_attempts, retry_nonce, submitted_at)
+                        max_attempts, retry_nonce, submitted_at, needs)
 SELECT :seq, :id, :ns, :queue, 'queued', :priority, :key, :hash, :function, :run_config, :code, :prefix, :parent,
        COALESCE((SELECT root FROM invocation WHERE id = :parent AND ns = :ns), :parent, :id), :max_attempts,
-       :retry_nonce, :now
+       :retry_nonce, :now, :needs
 WHERE EXISTS (SELECT 1 FROM queue WHERE ns = :ns AND name = :queue AND state IN ('active', 'paused')
                                     AND max_depth IS NULL AND guarded = 0)
   AND NOT EXISTS (SELECT 1 FROM tombstone WHERE id = :id)
@@ -163,7 +164,7 @@ DELETE FROM queue WHERE ns = :ns AND name = :name
 
 -- name: waiting_since
 SELECT MAX(submitted_at, COALESCE(due, 0)) FROM invocation
-WHERE ns = :ns AND queue = :queue AND state = 'queued' AND priority = :priority ORDER BY seq LIMIT 1
+WHERE ns = :ns AND queue = :queue AND state = 'queued' AND needs IS :needs AND priority = :priority ORDER BY seq LIMIT 1
 
 -- name: ensure_queue
 INSERT INTO queue (ns, name, created_at) VALUES (:ns, :name, :now) ON CONFLICT DO NOTHING
@@ -185,31 +186,38 @@ INSERT OR REPLACE INTO result (seq, data, blob, size, sha256) VALUES (:seq, :dat
 
 -- name: next_oldest
 SELECT seq, priority FROM invocation
-WHERE ns = :ns AND queue = :queue AND state = 'queued' ORDER BY priority DESC, seq ASC LIMIT :limit
+WHERE ns = :ns AND queue = :queue AND state = 'queued' AND needs IS :needs ORDER BY priority DESC, seq ASC LIMIT :limit
+
+-- name: next_needs
+SELECT MIN(needs) FROM invocation WHERE ns = :ns AND queue = :queue AND state = 'queued' AND needs > :after
+
+-- name: any_queued
+SELECT 1 FROM invocation WHERE ns = :ns AND queue = :queue AND state = 'queued' LIMIT 1
 
 -- name: next_priority
-SELECT MAX(priority) FROM invocation WHERE ns = :ns AND queue = :queue AND state = 'queued' AND priority < :below
+SELECT MAX(priority) FROM invocation WHERE ns = :ns AND queue = :queue AND state = 'queued' AND needs IS :needs AND priority < :below
 
 -- name: newest_at
 SELECT seq, priority FROM invocation
-WHERE ns = :ns AND queue = :queue AND state = 'queued' AND priority = :priority ORDER BY seq DESC LIMIT :limit
+WHERE ns = :ns AND queue = :queue AND state = 'queued' AND needs IS :needs AND priority = :priority ORDER BY seq DESC LIMIT :limit
 
 -- name: oldest_at
 SELECT seq, priority FROM invocation
-WHERE ns = :ns AND queue = :queue AND state = 'queued' AND priority = :priority ORDER BY seq ASC LIMIT :limit
+WHERE ns = :ns AND queue = :queue AND state = 'queued' AND needs IS :needs AND priority = :priority ORDER BY seq ASC LIMIT :limit
 
 -- name: priority_levels
 SELECT priority, COUNT(*) FROM invocation
-WHERE ns = :ns AND queue = :queue AND state = 'queued' GROUP BY priority ORDER BY priority DESC
+WHERE ns = :ns AND queue = :queue AND state = 'queued' AND needs IS :needs GROUP BY priority ORDER BY priority DESC
 
 -- name: claim_oldest
 UPDATE invocation
 SET state = 'running', claim = claim + 1, worker = :worker, session = :session, claim_n = :n, claimed_at = :now,
     started = :start, attempt = attempt + :start, started_at = CASE WHEN :start THEN :now ELSE NULL END
 WHERE seq IN (SELECT seq FROM invocation
-              WHERE ns = :ns AND queue = :queue AND state = 'queued' ORDER BY priority DESC, seq ASC LIMIT :limit)
+              WHERE ns = :ns AND queue = :queue AND state = 'queued' AND needs IS NULL ORDER BY priority DESC, seq ASC LIMIT :limit)
   AND EXISTS (SELECT 1 FROM queue WHERE ns = :ns AND name = :queue AND state IN ('active', 'draining')
                                     AND COALESCE(kind, :kind) IN ('fifo', 'priority') AND rate_limit IS NULL)
+  AND NOT EXISTS (SELECT 1 FROM invocation WHERE ns = :ns AND queue = :queue AND state = 'queued' AND needs > '')
 RETURNING priority, seq, id, ns, queue, claim, attempt, started, last_frame, function, run_config, prefix, parent, root,
           (SELECT data FROM args WHERE args.seq = invocation.seq)
 
@@ -421,7 +429,7 @@ WHERE ns = :ns AND state = 'queued' AND queue = :queue AND seq < :before
 
 -- name: list_queued_at
 SELECT seq FROM invocation INDEXED BY invocation_queued
-WHERE ns = :ns AND state = 'queued' AND queue = :queue AND priority = :priority AND seq < :before
+WHERE ns = :ns AND state = 'queued' AND needs IS :needs AND queue = :queue AND priority = :priority AND seq < :before
 
 -- name: queues_in_state
 SELECT queue FROM tally WHERE ns = :ns AND state = :state AND n > 0

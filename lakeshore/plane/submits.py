@@ -11,6 +11,7 @@ from typing import Any
 
 import msgpack
 
+from ..wire.run_configs import BadAsk, needs_of, over
 from . import queues
 from .contract import (
     DELAYED,
@@ -82,7 +83,7 @@ def submit_many(tx: Transaction, items: Sequence[Submission], now: float) -> lis
         tx.insert_many(SQL.put_args, (payload_values(seq, item.args) for seq, item in enumerate(items, last + 1)))
         for seq, item in enumerate(items, last + 1):
             tx.moved(item.ns, item.queue, None, "queued", seq)
-        return [Submitted(id=item.id, queue=item.queue) for item in items]
+        return [Submitted(id=item.id, queue=item.queue, needs=item.needs) for item in items]
     there = {seq for (seq,) in tx.all(SQL.submitted_after, {"seq": last})}
     return [
         _stored(tx, item, seq) if seq in there else _submitted_or_refused(tx, item, now)
@@ -106,13 +107,15 @@ def _values(item: Submission, now: float) -> dict[str, Any]:
         "max_attempts": item.max_attempts,
         "retry_nonce": item.retry_nonce,
         "now": now,
+        "needs": item.needs,
     }
 
 
 def _stored(tx: Transaction, item: Submission, seq: int, state: str = "queued") -> Submitted:
     tx.change(SQL.put_args, payload_values(seq, item.args))
     tx.moved(item.ns, item.queue, None, state, seq)
-    return Submitted(id=item.id, queue=item.queue, due=item.due if state == DELAYED else None)
+    due = item.due if state == DELAYED else None
+    return Submitted(id=item.id, queue=item.queue, due=due, needs=item.needs)
 
 
 def _submitted_or_refused(tx: Transaction, item: Submission, now: float) -> Submitted | Refused:
@@ -171,7 +174,7 @@ def _admitted(tx: Transaction, item: Submission, now: float) -> Submission:
         queues.ensure(tx, item.ns, item.queue, now)
         return item
     asked = msgpack.unpackb(item.run_config, strict_map_key=False)
-    config = {**defaults.run_config, **{name: said for name, said in asked.items() if said is not None}}
+    config = over(defaults.run_config, {name: said for name, said in asked.items() if said is not None})
     priority, attempts = item.priority, item.max_attempts
     if not priority:  # 0 is what callers send who name none
         priority = _number(defaults.run_config.get("priority"), 0.0)
@@ -180,7 +183,12 @@ def _admitted(tx: Transaction, item: Submission, now: float) -> Submission:
     config["priority"] = priority
     if asked.get("max_attempts") is None:
         attempts = int(defaults.run_config.get("max_attempts") or attempts)
-    return replace(item, run_config=msgpack.packb(config), priority=priority, max_attempts=attempts)
+    try:
+        needs = needs_of(config)
+    except BadAsk:  # of a queue that an older version wrote
+        needs = item.needs
+    packed = msgpack.packb(config)
+    return replace(item, run_config=packed, priority=priority, max_attempts=attempts, needs=needs)
 
 
 def _number(said: Any, otherwise: float) -> float:

@@ -21,6 +21,7 @@ from ..plane import claims, delays, frames, queues, reports, retries, rows, subm
 from ..plane.contract import TERMINAL, Report, Settled, Wish
 from ..plane.contract import Claimed as Taken
 from ..plane.database import Durability
+from ..plane.runs import has_queued
 from ..plane.statements import SQL
 from ..plane.transaction import Transaction
 from ..wire.states import LOCAL_NAMES
@@ -508,12 +509,11 @@ class Dispatch:
             local_losses.bury_the_dead(self._state())
             self._state().due_in_s(self.ns, queue)
             return True
-        values = {"ns": self.ns, "queue": queue, "limit": 1}
-        if self._state().time_to_bury() or not self._rows(SQL.next_oldest, values):
+        if self._state().time_to_bury() or not has_queued(self._rows, self.ns, queue):
             local_losses.bury_the_dead(self._state())
         else:
             return True
-        return bool(self._rows(SQL.next_oldest, values)) or self._state().due_in_s(self.ns, queue) <= 0
+        return has_queued(self._rows, self.ns, queue) or self._state().due_in_s(self.ns, queue) <= 0
 
     def _follow(
         self, channel: int, bell_name: str, what: str, since: int, timeout: float | None, over: Callable[[], bool]

@@ -23,6 +23,7 @@ from .errors import DispatchError
 from .http_client import SLACK_S, HttpClient
 from .http_wire import Refusal
 from .submitter import MAX_BYTES, MAX_ITEMS
+from .warned import pass_on
 from .watch import WatchBook
 from .watcher import POLL_S, patience
 
@@ -313,6 +314,7 @@ class _Loop:
     def _submitted(self, item: Mapping[str, Any], answer: Mapping[str, Any]) -> str:
         sent = str(answer["invocation_id"])
         self._book.submitted(sent, again="retry_failed" in item)
+        pass_on(answer)
         return sent
 
     async def _send(self, mine: _Leaving) -> None:

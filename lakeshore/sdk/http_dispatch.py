@@ -30,6 +30,7 @@ from .http_wire import Refusal
 from .ids import new_id
 from .session import Session
 from .submitter import Submitter
+from .warned import pass_on
 from .watcher import Watcher, patience
 
 __all__ = ["HttpDispatch"]
@@ -128,6 +129,7 @@ class HttpDispatch:
                 sent = state.submit(item)  # which is patient with a server that is away; the same id is the same call
             else:
                 sent = str(answer["invocation_id"])
+                pass_on(answer)
                 if answer.get("ended") is not None:
                     return self._result_of(http_wire.value_or_raise(sent, answer["ended"]))
             finally:
@@ -457,6 +459,7 @@ class _Open:
                 raise
         sent = str(answer["invocation_id"])
         self.watcher.submitted(sent, again="retry_failed" in item)
+        pass_on(answer)
         return sent
 
     def session(self, worker_id: str) -> Session:

@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from lakeshore.config.dispatching import over, run_config_of
+from lakeshore.config.dispatching import run_config_of
 from lakeshore.config.dreamrc import find_file, load_config, unknown_mode
 from lakeshore.config.modes import DEFAULT, LOCAL, DreamRc, RunConfig
 from lakeshore.config.served import mode_of
+from lakeshore.wire.run_configs import over
 
 from .default_plane import default_dispatch, plane_at
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import sys
 import warnings
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
 from datetime import datetime
@@ -21,6 +20,7 @@ from lakeshore.sdk.context import current
 from lakeshore.sdk.functions import UDF, inner
 from lakeshore.sdk.ids import new_id
 from lakeshore.sdk.transport import describe, name_of, shown_name
+from lakeshore.sdk.warned import calls_of_ours
 from lakeshore.wire.values import value
 
 WAIT_S = 30.0
@@ -288,13 +288,5 @@ def _warn_untrusted(udf: UDF[..., Any], plane: Any) -> None:
     warnings.warn(
         f"{udf.__qualname__} travels by value, and a worker of this plane refuses pickled functions unless it was "
         "started with --allow-pickled; or move the function to a module that the worker can import",
-        stacklevel=_calls_of_ours(),
+        stacklevel=calls_of_ours(),
     )
-
-
-def _calls_of_ours() -> int:
-    """How many frames lie between a warning and the caller's own code, however the call was written."""
-    frame, depth = sys._getframe(1), 1
-    while frame.f_back is not None and str(frame.f_globals.get("__name__", "")).startswith("lakeshore.sdk"):
-        frame, depth = frame.f_back, depth + 1
-    return depth

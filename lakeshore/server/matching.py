@@ -1,7 +1,8 @@
 """The end of a batch: fresh rows meet parked polls, in the same commit (K-9).
 
 A queue that is paused, or whose rate is used up, keeps its rows though polls wait for them: nothing is asked again
-before somebody opens it, or before its next turn.
+before somebody opens it, or before its next turn. So does one whose rows ask for more than those who wait have: of
+workers that offer the same, one is asked.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from ..plane import claims, queues
 from ..plane.contract import Claimed, PollAnswer, Wish
 from ..plane.plane import Plane
 from ..plane.transaction import Transaction
+from ..wire.run_configs import Offer
 from .parking import Parked, Parking
 from .promoter import Promoter
 from .queue_book import Key, QueueBook
@@ -83,15 +85,19 @@ class Matcher:
                 if not threaded:
                     waiting = [p for p in waiting[:fresh] if not p.parker.is_gone()]
                 left = fresh
+                unfit: set[Offer | None] = set()
                 for k, poller in enumerate(waiting):
                     if left <= 0:
                         break
                     assert poller.wish is not None
+                    if poller.wish.offer in unfit:
+                        continue
                     share = min(math.ceil(left / (len(waiting) - k)), poller.wish.capacity, MAX_PREFETCH)
                     wish = poller.wish if share == poller.wish.capacity else poller.wish.limited(share)
                     runs = claims.claim(tx, wish, owner.clock())
                     if not runs:
-                        break
+                        unfit.add(poller.wish.offer)
+                        continue
                     left -= len(runs)
                     given[poller] = runs
                 if left > 0 or threaded:
@@ -109,16 +115,17 @@ class Matcher:
             owner.parking.leave(poller)
             poller.deliver(PollAnswer(runs=runs, settled=poller.settled))
         # Rows may be left for whoever was not asked: the first ones had gone, or it parked during a slow batch.
-        again = [
-            key
-            for key in matched.short
-            if owner.parking.waiting_for(*key) and self.queued(*key) > 0 and self._hands_out(key)
-        ]
+        again = [key for key in matched.short if self._has_taker(key) and self._hands_out(key)]
         if again:
             self._fresh = {key: fresh[key] for key in again}
             owner.writer.nudge()
         for call in self.after_commit:
             call()
+
+    def _has_taker(self, key: Key) -> bool:
+        """Whether a row is left for one of those who wait."""
+        offers = {parked.wish.offer for parked in self._owner.parking.waiting_for(*key) if parked.wish is not None}
+        return self.queued(*key) > 0 and any(claims.has_for(self._owner.rows, *key, offer) for offer in offers)
 
     def _hands_out(self, key: Key) -> bool:
         """Whether a queue gives a row to who asks now. Of one that has a next turn, the promoter knows then."""

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Final, TypeAlias, TypedDict
 
 from ..config.modes import BACKENDS, RUNNERS
 from ..config.served import EXTRAS
+from ..wire.run_configs import BadAsk, needs_of
 from .http import HttpError
 from .primitives import Wrong
 from .references import MARKER
@@ -90,6 +91,10 @@ def assembled(before: Config | None, sent: Mapping[str, Any]) -> Config:
             extras.pop(key, None)
         else:
             extras[key] = value
+    try:
+        needs_of({"match": extras.get("match")}, "")
+    except BadAsk as error:
+        raise bad_field(error.field.removeprefix("."), error.problem) from None
     config["resources"] = {**resources, EXTRAS: extras} if extras else resources
     return config
 

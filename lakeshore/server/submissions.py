@@ -20,6 +20,7 @@ from ..plane.contract import DEFAULT_MAX_ATTEMPTS, INLINE_BYTES, Payload, Submis
 from ..plane.submits import fingerprint_frame, fingerprint_within
 from ..wire.messages import NATIVE_FUNCTION, FunctionRef, SubmitItem
 from ..wire.names import check_invocation_id, check_queue
+from ..wire.run_configs import BadAsk, needs_of
 from ..wire.values import value
 from .blobs import BlobStore
 from .structure import bad_field, structure
@@ -46,6 +47,7 @@ class _Kind:
     priority: float
     key: str | None
     max_attempts: int
+    needs: str | None
     frame: tuple[bytes, bytes]
 
 
@@ -137,6 +139,10 @@ def _kind_of(item: SubmitItem, warnings: list[str]) -> _Kind:
     key = _text(config, "key", _LONGEST_KEY)
     attempts = _attempts(config.get("max_attempts"))
     _check_timeout(config.get("timeout_s"))
+    try:
+        needs = needs_of(config)
+    except BadAsk as error:
+        raise bad_field(error.field, error.problem) from None
     function = _packed_function(item.function)
     try:
         packed = msgpack.packb(dict(sorted(config.items())))
@@ -152,6 +158,7 @@ def _kind_of(item: SubmitItem, warnings: list[str]) -> _Kind:
         priority=priority,
         key=key,
         max_attempts=attempts,
+        needs=needs,
         frame=fingerprint_frame(item.queue, function, packed),
     )
 
@@ -175,6 +182,7 @@ def _submission(
         max_attempts=kind.max_attempts,
         retry_nonce=nonce,
         due=due,
+        needs=kind.needs,
     )
 
 

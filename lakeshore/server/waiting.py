@@ -1,4 +1,4 @@
-"""Why a queued call waits, in words, from what the server knows now.
+"""Why a queued call waits, in words, from what the server knows now; what to tell of a call that nobody can run.
 
 One reason is told, the first of: its instant has not come; its queue hands out nothing; nobody serves the queue; who
 does cannot run it; the queue's rate is used up; all are busy. It costs a look at the queue, whatever its length.
@@ -6,7 +6,6 @@ does cannot run it; the queue's rate is used up; all are busy. It costs a look a
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Mapping
 from typing import Any, Literal
@@ -14,11 +13,17 @@ from typing import Any, Literal
 import trio
 
 from ..plane import queues
+from ..wire.run_configs import BadAsk, lacking, needs, needs_of
 from ..wire.values import value
 from .app import App
 from .render import iso
+from .workers import capabilities_in
 
-Reason = Literal["delayed", "paused", "archived", "no_worker", "away", "no_runner", "rate", "busy", "next"]
+Reason = Literal["delayed", "paused", "archived", "no_worker", "away", "no_match", "no_runner", "rate", "busy", "next"]
+Alike = tuple[str, str, str | None]
+"""Namespace, queue, and what is asked of a worker: calls that wait for the same."""
+MOUNTS = "mounts"
+"""The capability of a daemon that activates what `run_config.mounts` names."""
 _NAMED = 5
 """So many workers are named one by one."""
 
@@ -37,22 +42,31 @@ class Why:
         return {**told, "workers": [dict(one) for one in self.workers]} if self.workers else told
 
 
-def why(app: App, row: Mapping[str, Any], known: dict[tuple[str, str], Why] | None = None) -> Why | None:
-    """Why a row (as `rows.get` has it) is queued; None for any other. `known` keeps what is the same for a queue."""
+def why(app: App, row: Mapping[str, Any], known: dict[Alike, Why] | None = None) -> Why | None:
+    """Why a row (as `rows.get` has it) is queued; None for any other. `known` keeps what is the same for calls of a
+    queue that ask the same.
+    """
     if row["state"] != "queued":
         return None
     if row["delayed"]:
         return Why(reason="delayed", says=f"delayed until {iso(row['due'])}")
     ns, queue = row["ns"], row["queue"]
-    runner = (row["run_config"] or {}).get("runner")
-    if runner is not None or known is None:
-        return _of_queue(app, ns, queue, runner)
-    if (ns, queue) not in known:
-        known[ns, queue] = _of_queue(app, ns, queue, None)
-    return known[ns, queue]
+    key = (ns, queue, _needs(row["run_config"] or {}))
+    if known is None:
+        return _of_queue(app, *key)
+    if key not in known:
+        known[key] = _of_queue(app, *key)
+    return known[key]
 
 
-def _of_queue(app: App, ns: str, queue: str, runner: Any) -> Why:
+def _needs(config: Mapping[str, Any]) -> str | None:
+    try:
+        return needs_of(config)
+    except BadAsk:  # from before it was checked: such a row asks for nothing
+        return None
+
+
+def _of_queue(app: App, ns: str, queue: str, asked: str | None) -> Why:
     dispatcher = app.dispatcher
     kept = queues.get(dispatcher.rows, ns, queue)
     state = "active" if kept is None else kept.state
@@ -74,46 +88,64 @@ def _of_queue(app: App, ns: str, queue: str, runner: Any) -> Why:
             return Why(reason="no_worker", says=says)
         each = tuple({"id": row.id, "label": row.label, "why": app.workers.shown_state(row)} for row in away)
         return Why(reason="away", says=f"no worker serves queue {queue!r} now: {_listed(each)}", workers=each)
-    if isinstance(runner, str):
-        unable = tuple(one for id_ in able if (one := _lacks(app, ns, id_, runner)) is not None)
+    if asked is not None:
+        unable = tuple(one for id_ in able if (one := _lacks(app, ns, id_, asked)) is not None)
         if len(unable) == len(able):
-            says = f"no worker of queue {queue!r} has the runner {runner!r}: {_listed(unable)}"
-            return Why(reason="no_runner", says=says, workers=unable)
+            says = f"no worker of queue {queue!r} has {_what(asked)}: {_listed(unable)}"
+            return Why(reason="no_match" if needs(asked).tags else "no_runner", says=says, workers=unable)
+        able = [id_ for id_ in able if id_ not in {one["id"] for one in unable}]
     if kept is not None and kept.rate_limit is not None:
         now = time.time()
         if now < queues.opens_at(dispatcher.rows, ns, queue, now):
             says = f"the rate of queue {queue!r} is limited to {kept.rate_limit:g} calls a second"
             return Why(reason="rate", says=says)
-    if not dispatcher.parking.waiting_for(ns, queue):
+    if not any(parked.session[1] in able for parked in dispatcher.parking.waiting_for(ns, queue)):
         many = f"all {len(able)} workers" if len(able) > 1 else "the one worker"
-        return Why(reason="busy", says=f"{many} of queue {queue!r} {'are' if len(able) > 1 else 'is'} busy")
+        fit = "" if asked is None else f" with {_what(asked)}"
+        return Why(reason="busy", says=f"{many} of queue {queue!r}{fit} {'are' if len(able) > 1 else 'is'} busy")
     return Why(reason="next", says=f"a worker of queue {queue!r} is about to take it")
 
 
-def warning(app: App, ns: str, queue: str, run_config: Mapping[str, Any]) -> str | None:
-    """What to tell at submit of a call that no worker that the server knows can ever run."""
-    runner = run_config.get("runner")
-    if not isinstance(runner, str):
-        return None
+def warning(app: App, ns: str, queue: str, asked: str) -> str | None:
+    """What to tell at submit of a call that asks this of a worker, when none that the server knows has it."""
     members = app.workers.members(ns, queue)
+    ids = {row.id for row in members}
     serving = app.dispatcher.pollers.of(ns, queue, trio.current_time())
-    if not members or not all(id_ in {row.id for row in members} for id_ in serving):
-        return None  # nobody, or a worker of which it is not known what it can
-    unable = tuple(_lacks(app, ns, row.id, runner) for row in members)
+    if not members and not serving:
+        return None  # nobody yet: whoever comes may have it
+    unable = [_lacks(app, ns, id_, asked) for id_ in (*ids, *(id_ for id_ in serving if id_ not in ids))]
     if any(one is None for one in unable):
         return None
-    return f"no known worker of queue {queue!r} has the runner {runner!r}; it waits until one comes"
+    return f"no known worker of queue {queue!r} has {_what(asked)}; it waits until one comes"
 
 
-def _lacks(app: App, ns: str, worker: str, runner: str) -> Mapping[str, str] | None:
-    """What keeps a worker from a runner; None when it has it, or does not say what it has."""
+def mounts_warning(app: App, ns: str, queue: str, config: Mapping[str, Any]) -> str | None:
+    """What to tell at submit of a call that names mounts, when no worker of its queue says that it mounts any."""
+    if not config.get("mounts"):
+        return None
+    if any(capabilities_in(row.info).get(MOUNTS) for row in app.workers.members(ns, queue)):
+        return None
+    return f"run_config.mounts: no known worker of queue {queue!r} mounts anything; the call runs without its mounts"
+
+
+def _lacks(app: App, ns: str, worker: str, asked: str) -> Mapping[str, str] | None:
+    """What keeps a worker from such a call; None when nothing does."""
+    told = lacking(app.workers.offer(ns, worker), asked)
+    if told is None:
+        return None
     row = app.records.worker(ns, worker)
-    if row is None:
-        return None
-    runners = (json.loads(row.info).get("capabilities") or {}).get("runners")
-    if not isinstance(runners, list) or not runners or runner in runners:
-        return None
-    return {"id": row.id, "label": row.label, "why": f"has {', '.join(map(str, runners))}"}
+    return {"id": worker, "label": "" if row is None else row.label, "why": told}
+
+
+def _what(asked: str) -> str:
+    """`the tags a, b and the runner docker`."""
+    wanted = needs(asked)
+    told = [
+        f"the {name}{'s' if len(words) > 1 else ''} {', '.join(map(repr, words))}"
+        for name, words in (("tag", wanted.tags), ("runner", wanted.runners))
+        if words
+    ]
+    return " and ".join(told)
 
 
 def _listed(each: tuple[Mapping[str, str], ...]) -> str:

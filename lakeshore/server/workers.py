@@ -12,6 +12,7 @@ Reference: nymph/daemon-lifecycle, get-started/architecture; S-300…S-319, S-59
 
 from __future__ import annotations
 
+import functools
 import json
 import logging
 import math
@@ -23,6 +24,7 @@ import trio
 
 from ..plane.contract import PlaneError
 from ..wire.messages import DEFAULT_QUEUE
+from ..wire.run_configs import Offer, offer_of
 from ..wire.states import STALE_AFTER_S, WORKER
 from .leases import PAUSE_S
 from .orders import Order, Orders
@@ -41,6 +43,20 @@ _REVOKE_AFTER_S: Final = 600.0
 _REMEMBER_S: Final = 30 * 86_400.0
 _LARGEST_INFO: Final = 64 * 1024
 _SERVING: Final = frozenset({"active", "joining", "setting_up"})
+
+
+NOTHING_SAID: Final = Offer()
+
+
+@functools.lru_cache(maxsize=4096)
+def offer_in(info: str) -> Offer:
+    """What a worker told of itself, as its row keeps it."""
+    return offer_of(json.loads(info).get("tags"), capabilities_in(info).get("runners"))
+
+
+def capabilities_in(info: str) -> Mapping[str, Any]:
+    """What it told that it can do."""
+    return json.loads(info).get("capabilities") or {}
 
 
 class TooMany(Exception):
@@ -129,15 +145,23 @@ class Workers:
         info = json.loads(row.info)
         capabilities = dict(told)
         versions = capabilities.pop("versions", None)
+        tags = capabilities.pop("tags", None)
         info["capabilities"] = {**info.get("capabilities", {}), **capabilities}
         if isinstance(versions, Mapping):
             info["versions"] = {**info.get("versions", {}), **versions}
+        if isinstance(tags, list) and all(isinstance(tag, str) for tag in tags):
+            info["tags"] = tags
         text = json.dumps(info, ensure_ascii=False)
         if len(text) > _LARGEST_INFO:
             return False
         if text != row.info:
             await self._rows.change(row, info=text)
         return True
+
+    def offer(self, ns: str, id_: str) -> Offer:
+        """What a worker has, by what it said last; one without a row has said nothing."""
+        row = self._rows.get(ns, id_)
+        return NOTHING_SAID if row is None else offer_in(row.info)
 
     def takes_no_work(self, ns: str, id_: str) -> bool:
         """Whether its poll claims nothing: it must leave, or a script comes first (S-426)."""

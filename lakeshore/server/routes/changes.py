@@ -22,7 +22,7 @@ from ..changes import ALL, KINDS, Entry, Feed, News
 from ..http import HttpError, Request, Response
 from ..render import answer, answer_encoding
 from ..shapes import one_of, waiting, whole
-from ..waiting import Why
+from ..waiting import Alike, Why
 from . import exec_jobs, invocations, queues, workers
 from .stated import route
 
@@ -233,7 +233,7 @@ async def _told(app: App, request: Request, news: News, with_rows: bool) -> Resp
 
 
 async def _listed(app: App, request: Request, news: News, scope: str, limit: int, asked_since: bool) -> Response:
-    whys: dict[tuple[str, str], Why] = {}
+    whys: dict[Alike, Why] = {}
     if news.stale:
         names = [row.name for row in app.records.namespaces()] if scope == ALL else [scope]
         pages = [await app.pages.run(functools.partial(rows.page, ns=name, limit=limit)) for name in names]
@@ -257,7 +257,7 @@ def _newest_first(row: Mapping[str, Any]) -> int:
 async def _rows(app: App, kind: str, ns: str, names: list[int | str]) -> Mapping[int | str, Mapping[str, object]]:
     """The rows of these that there are, as lists show them."""
     if kind == "invocations":
-        whys: dict[tuple[str, str], Why] = {}
+        whys: dict[Alike, Why] = {}
         found: dict[int | str, Mapping[str, object]] = {}
         for row in await _read(app, ns, names):
             found[row["seq"]] = found[row["id"]] = invocations.row_body(app, row, whys)

@@ -259,6 +259,7 @@ def _wish(app: App, ns: str, asked: PollRequest) -> Wish:
         temperature=1.0 if asked.temperature is None else asked.temperature,
         draw=random.random(),  # noqa: S311 - it spreads the load, nothing is guarded by it
         start=foreign,
+        offer=app.workers.offer(ns, asked.worker_id),
     )
 
 

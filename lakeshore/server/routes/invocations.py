@@ -19,7 +19,7 @@ from ..http import HttpError, Request, Response
 from ..render import answer, iso
 from ..shapes import Time, between, length, one_of, whole
 from ..structure import bad_field
-from ..waiting import Why, why
+from ..waiting import Alike, Why, why
 from .queries import STATE
 from .stated import route
 
@@ -130,7 +130,7 @@ class Pruned(TypedDict):
     next: str | None
 
 
-def row_body(app: App, row: dict[str, Any], whys: dict[tuple[str, str], Why] | None = None) -> dict[str, Any]:
+def row_body(app: App, row: dict[str, Any], whys: dict[Alike, Why] | None = None) -> dict[str, Any]:
     """One row as JSON can say it (S-346): times in ISO 8601, bytes absent. A queued one says why it waits."""
     waits = why(app, row, whys)
     function = row["function"] or {}
@@ -195,7 +195,7 @@ async def listing(app: App, request: Request, caller: Caller, *, query: Invocati
             before=before,
         )
     )
-    whys: dict[tuple[str, str], Why] = {}
+    whys: dict[Alike, Why] = {}
     found = [row_body(app, row, whys) for row in page]
     told: dict[str, Any] = {"invocations": found, "limit": limit, "offset": offset, "count": len(found)}
     if len(page) == limit:

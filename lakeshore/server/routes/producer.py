@@ -33,7 +33,7 @@ from ..refusals import as_result
 from ..render import answer
 from ..shapes import between, whole
 from ..structure import bad_field, read_map, structure
-from ..waiting import warning
+from ..waiting import mounts_warning, warning
 from .answers import (
     FRAMES,
     Cancelled,
@@ -86,8 +86,9 @@ async def submit(app: App, request: Request, caller: Caller) -> Response:
         raise bad_field("hold_s", "must be a number of seconds")
     wanted, watch, warnings = await app.submissions.read(caller.ns, body, encoding)
     hold_s = min(hold_s, HELD_S)
-    told = _submitted(await app.admission.submit(wanted, watch=watch, hold_s=hold_s, parker=request))
-    _warn(app, caller.ns, body, told["queue"], warnings)
+    done = await app.admission.submit(wanted, watch=watch, hold_s=hold_s, parker=request)
+    told = _submitted(done)
+    warnings += _warnings(app, caller.ns, body, done, {})
     if warnings:
         told["warnings"] = warnings
     if wait_s > 0:
@@ -110,16 +111,14 @@ async def _submit_many(app: App, request: Request, caller: Caller, body: dict[st
     results: list[dict[str, Any]] = [{}] * len(items)
     by_watch: dict[str | None, list[tuple[int, Submission]]] = {}
     warned: dict[int, list[str]] = {}
+    unfit: dict[tuple[str, str], str | None] = {}
     for place, raw in enumerate(items):
         try:
             wanted = known(caller.ns, raw)
             if wanted is not None:
                 own = raw.get("watch")
-                if "runner" in (raw.get("run_config") or ()):
-                    _warn(app, caller.ns, raw, wanted.queue, warned.setdefault(place, []))
             else:
                 wanted, own, warnings = await read(caller.ns, raw, encoding)
-                _warn(app, caller.ns, raw, wanted.queue, warnings)
                 if warnings:
                     warned[place] = warnings
         except (HttpError, NameError_) as error:
@@ -135,17 +134,32 @@ async def _submit_many(app: App, request: Request, caller: Caller, body: dict[st
                 results[place] = dict(refused)
             continue
         for (place, _), done in zip(group, answers, strict=True):
-            results[place] = {"status": 200, **_submitted(done)} if isinstance(done, Submitted) else as_result(done)
+            if not isinstance(done, Submitted):
+                results[place] = as_result(done)
+                continue
+            results[place] = {"status": 200, **_submitted(done)}
+            if warnings := _warnings(app, caller.ns, items[place], done, unfit):
+                warned[place] = [*warned.get(place, ()), *warnings]
     for place, warnings in warned.items():
         results[place]["warnings"] = warnings
     return answer(request, {"results": results})
 
 
-def _warn(app: App, ns: str, raw: Any, queue: str, warnings: list[str]) -> None:
-    """Add what no known worker can run. A few calls name a runner; nothing is asked about the others."""
+def _warnings(app: App, ns: str, raw: Any, done: Submitted, unfit: dict[tuple[str, str], str | None]) -> list[str]:
+    """What no known worker can do of a new call. A few calls ask for something; nothing is looked up for the others.
+
+    `unfit` keeps what was found for calls that ask the same.
+    """
+    found: list[str | None] = []
+    if done.needs is not None:
+        asked = (done.queue, done.needs)
+        if asked not in unfit:
+            unfit[asked] = warning(app, ns, *asked)
+        found.append(unfit[asked])
     config = raw.get("run_config")
-    if type(config) is dict and "runner" in config and (said := warning(app, ns, queue, config)) is not None:
-        warnings.append(said)
+    if config and "mounts" in config:
+        found.append(mounts_warning(app, ns, done.queue, config))
+    return [said for said in found if said is not None]
 
 
 def _submitted(done: Submitted) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from ...plane.queues import ON_FULL, STATES, QueueRow
 from ...plane.rows import claimable
 from ...wire.messages import DEFAULT_QUEUE
 from ...wire.names import check_queue
+from ...wire.run_configs import BadAsk, needs_of
 from ..app import App
 from ..auth import Caller
 from ..http import HttpError, Request, Response
@@ -553,4 +554,8 @@ def _fields(body: Mapping[str, Any]) -> dict[str, Any]:
     if "admission" in body:
         said = body["admission"] or {}
         made |= {column: said.get(name) for name, column in _ADMISSION.items()}
+    try:
+        needs_of(made.get("run_config") or {}, "runConfig")
+    except BadAsk as error:
+        raise bad_field(error.field, error.problem) from None
     return made

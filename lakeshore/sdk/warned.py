@@ -1,0 +1,38 @@
+"""What a server warns of at a submit, passed on: each text once in a process, at the line that submitted.
+
+Rule: a warning never undoes a submit. Where warnings are errors it is raised after the call is on the server's disk.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+_told: set[str] = set()
+_MOST = 1000
+_lock = threading.Lock()
+
+
+class SubmitWarning(UserWarning):
+    """The call was taken, and something about it is probably a mistake."""
+
+
+def pass_on(answer: Mapping[str, Any]) -> None:
+    """Warn of what the answer to a submit warns of."""
+    for text in answer.get("warnings") or ():
+        with _lock:
+            if text in _told or len(_told) >= _MOST:
+                continue
+            _told.add(text)
+        warnings.warn(str(text), SubmitWarning, stacklevel=calls_of_ours())
+
+
+def calls_of_ours() -> int:
+    """How many frames lie between a warning and the caller's own code, however the call was written."""
+    frame, depth = sys._getframe(1), 1
+    while frame.f_back is not None and str(frame.f_globals.get("__name__", "")).startswith("lakeshore.sdk"):
+        frame, depth = frame.f_back, depth + 1
+    return depth
