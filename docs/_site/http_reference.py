@@ -1,20 +1,23 @@
-"""reference/http-api.md: every route of the server, from its table, bodies as `wire/messages.py` states them.
+"""reference/http-api.md: every route of the server, from its table and from what its handlers state.
 
-Statuses are read from the handlers' sources: what they raise, and what the layers before them do.
+It is made of what the OpenAPI document is made of; of what producers and workers say it also has the words of
+`wire/messages.py`.
 """
 
 from __future__ import annotations
 
-import ast
 import dataclasses
 import inspect
 import re
 import textwrap
-from collections.abc import Callable, Iterator
-from functools import cache
+import typing
+from collections.abc import Iterator
 from typing import Any
 
 from lakeshore.server.routes import table
+from lakeshore.server.routes.stated import COMMON, MEANINGS, Media, OneOf, Stated, stated_of, statuses
+from lakeshore.server.schemas import Schema, Schemas
+from lakeshore.server.shapes import fields_of, unannotated
 from lakeshore.wire import messages
 from prose import doc_of, readable
 
@@ -28,6 +31,8 @@ Times are seconds, sizes bytes.
 
 `Authorization: Bearer <token>` says who calls. `X-LS-Namespace: <slug>` names the namespace where the credential
 does not.
+The same as an OpenAPI 3.1 document: `GET /v1/openapi.json`, from any server.
+
 A refusal is `{"error": "…"}`, often with `field`, the path of what is wrong, and `hint`, what to do.
 
 | tier | who gets in |
@@ -45,28 +50,6 @@ four are a 401.
 | status | what it says |
 | ---: | --- |
 """
-MEANINGS = {
-    200: "done",
-    201: "made",
-    202: "under way",
-    206: "a part, as the Range asked",
-    400: "the request or its body cannot be read",
-    401: "no bearer token, or one that nobody minted",
-    403: "the token may not do this, or it was revoked; or the URL's signature is wrong or has expired",
-    404: "nothing of that name, or not for this caller",
-    405: "the path has other methods; `Allow` names them",
-    408: "the request stopped halfway",
-    409: "it conflicts with what is: another call under this id, a stale claim, a gap, a name that is taken",
-    410: "the worker was removed: it drains and ends, or says hello anew",
-    413: "too large",
-    415: "neither msgpack nor JSON",
-    416: "no such range",
-    422: "a field is wrong; `field` names it",
-    429: "the queue is full; `Retry-After`",
-    501: "a documented part that this version does not have",
-    503: "going down, or too many connections; nothing was done",
-    507: "the server's disk is full; nothing was lost",
-}
 SECTIONS = {
     "Health": ("/healthz", "/readyz", "/metrics"),
     "Producers": ("/v1/producer/",),
@@ -85,8 +68,10 @@ _ROUTE = re.compile(r"^    (?P<methods>[A-Z]+(?: ?\| ?[A-Z]+)*)\s+(?P<path>/\S*)
 
 def page() -> str:
     """The whole page."""
-    every = sorted(set().union(*(statuses(row) for row in table.TABLE)) | {405})
-    lines = [HEAD + "\n".join(f"| {status} | {MEANINGS[status]} |" for status in every) + "\n"]
+    every = sorted(COMMON.union(*(statuses(row) for row in table.TABLE)))
+    common = ", ".join(map(str, sorted(COMMON)))
+    told = "\n".join(f"| {status} | {MEANINGS[status]} |" for status in every)
+    lines = [f"{HEAD}{told}\n\nAny route may answer {common}: they are not repeated below.\n"]
     stated = _stated()
     used: list[str] = []
     for title, rows in _sections():
@@ -96,6 +81,7 @@ def page() -> str:
     lines.append("## Bodies\n")
     for name in dict.fromkeys([*used, *_parts(used)]):
         lines += _body(name)
+    lines += _shapes()
     return "\n".join(lines) + "\n"
 
 
@@ -116,18 +102,23 @@ def heading(row: Any) -> str:
 
 def _route(row: Any, stated: str, used: list[str]) -> list[str]:
     scopes = "" if row.tier in ("open", "signed", "admin") else f" · scope {_either(sorted(row.scopes))}"
-    tier = "admin" if row.handler in table._ADMIN_ONLY else row.tier
+    tier = "admin" if row.is_admin else row.tier
     scopes = "" if tier == "admin" else scopes
-    every = statuses(row) | {int(status) for status in re.findall(r"\b4\d\d\b(?! fences|`)", stated)}
+    every = statuses(row)
     lines = [f"### {heading(row)}\n", f"**{tier}**{scopes} · {', '.join(map(str, sorted(every)))}\n"]
     first, _, rest = readable(inspect.getdoc(row.handler) or "").partition("\n")
     shape = re.match(r"[A-Z]+ /\S*(?: (\{.*?\}))?(?:: )?(.*)", first)
     said = " ".join(part for part in ((shape[2] if shape else first).strip(), rest.strip()) if part)
     if shape and shape[1]:
         lines.append(f"Body: `{shape[1]}`\n")
-    query = _query_of(row)
-    if query:
-        lines.append(f"Query: {', '.join(f'`{name}`' for name in query)}\n")
+    taken = stated_of(row.handler)
+    if taken.query is not None:
+        asked = ", ".join(f"`{name}` {_told(field.kind)}" for name, field in fields_of(taken.query).items())
+        lines.append(f"Query: {asked}\n")
+    if named := [shape for shape in taken.body if typing.is_typeddict(shape) and fields_of(shape)]:
+        lines.append(f"Fields: {', '.join(_link(shape) for shape in named)}\n")
+    if named := [shape for shape in _answers(taken) if typing.is_typeddict(shape)]:
+        lines.append(f"Answer: {', '.join(_link(shape) for shape in named)}\n")
     if said:
         lines.append(f"{said[:1].upper()}{said[1:]}\n")
     if stated:
@@ -140,11 +131,74 @@ def _route(row: Any, stated: str, used: list[str]) -> list[str]:
     return lines
 
 
-def _query_of(row: Any) -> list[str]:
-    """The query's names: those that the handler's docstring gives after the path, else none."""
-    first = (inspect.getdoc(row.handler) or "").split("\n")[0]
-    found = re.match(r"[A-Z]+ /[^?\s]*\?([\w=&]+)", first)
-    return [] if found is None or "blobs" in row.pattern else [part.rstrip("=") for part in found[1].split("&")]
+def _answers(taken: Stated) -> list[Any]:
+    found = [one for said in taken.answers.values() for one in (said if isinstance(said, OneOf) else (said,))]
+    return list(dict.fromkeys(one for one in found if not isinstance(one, Media)))
+
+
+def _link(shape: Any) -> str:
+    return f"[{shape.__name__}](#{shape.__name__.lower()})"
+
+
+def _shapes() -> list[str]:
+    """A section for each class that a route takes or answers and that `wire/messages.py` does not have."""
+    found: dict[Any, None] = {}
+    for row in table.TABLE:
+        taken = stated_of(row.handler)
+        for shape in (*taken.body, *_answers(taken)):
+            _collect(shape, found)
+    lines: list[str] = []
+    for shape in sorted(found, key=lambda shape: str(shape.__name__)):
+        lines += [f"### {shape.__name__}\n", doc_of(shape) + "\n", "| field | type | |", "| --- | --- | --- |"]
+        for name, field in fields_of(shape).items():
+            lines.append(f"| `{name}` | {_told(field.kind)} | {'**required**' if field.required else ''} |")
+        lines.append("")
+    return lines
+
+
+def _collect(hint: Any, found: dict[Any, None]) -> None:
+    bare, _rules = unannotated(hint)
+    if typing.is_typeddict(bare):
+        if bare not in found and fields_of(bare):
+            found[bare] = None
+            for field in fields_of(bare).values():
+                _collect(field.kind, found)
+    else:
+        for part in typing.get_args(bare):
+            _collect(part, found)
+
+
+def _told(hint: Any) -> str:
+    """A type in words, with what its schema says of it."""
+    schemas = Schemas()
+    return f"`{_words(schemas.of(hint, asked=False))}`".replace("|", "\\|")
+
+
+def _words(schema: Schema) -> str:
+    if "$ref" in schema:
+        return str(schema["$ref"].rpartition("/")[2])
+    if "anyOf" in schema:
+        return " | ".join(_words(one) for one in schema["anyOf"])
+    if "enum" in schema:
+        return " | ".join(str(one) for one in schema["enum"])
+    if "not" in schema:
+        return "not here"
+    said = schema.get("type", "any")
+    said = " | ".join(said) if isinstance(said, list) else said
+    if said == "array":
+        said = f"[{_words(schema['items'])}]"
+    bounds = [f"{sign} {schema[key]:.15g}" for key, sign in _BOUNDS.items() if key in schema]
+    return " ".join([said, *bounds])
+
+
+_BOUNDS = {
+    "exclusiveMinimum": ">",
+    "minimum": "≥",
+    "maximum": "≤",
+    "minLength": "length ≥",
+    "maxLength": "length ≤",
+    "maxItems": "items ≤",
+}
 
 
 def _either(names: list[str]) -> str:
@@ -230,83 +284,3 @@ def _default(part: Any) -> str:
     if part.default_factory is not dataclasses.MISSING:
         return f"`{part.default_factory()!r}`"
     return "**required**"
-
-
-# ---- statuses
-
-
-@cache
-def statuses(row: Any) -> frozenset[int]:
-    """What the route answers with, besides what a client that breaks HTTP itself is told."""
-    found = _of_source(row.handler)
-    if not found & {200, 201}:
-        found |= {200}
-    if row.tier not in ("open", "signed"):
-        found |= {401, 403}
-    if row.tier == "named":
-        found |= {404}
-    if row.tier == "plain":
-        found |= {422}  # the namespace's name
-    return frozenset(found)
-
-
-def _of_source(function: Callable[..., Any]) -> set[int]:
-    found: set[int] = set()
-    seen: set[Any] = set()
-    todo: list[Any] = [function]
-    while todo:
-        now = todo.pop()
-        if now in seen:
-            continue
-        seen.add(now)
-        tree = ast.parse(textwrap.dedent(inspect.getsource(now)))
-        here = vars(inspect.getmodule(now))
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Call):
-                found |= _of_call(node)
-            if isinstance(node, ast.Name | ast.Attribute):
-                name = node.id if isinstance(node, ast.Name) else node.attr
-                other = here.get(name) if isinstance(node, ast.Name) else None
-                if name in ("read_map", "structure") and other is not None:
-                    found |= {400, 413, 415} if name == "read_map" else {422}
-                elif getattr(other, "__module__", None) == now.__module__:
-                    todo += [other] if inspect.isroutine(other) or inspect.isclass(other) else []
-    return found
-
-
-_PLANE = {  # how a verb of the layers below may be refused; `lakeshore.server.refusals` says with what
-    "submit": {409, 413, 422, 429, 507},
-    "submit_many": set(),  # each item is answered by itself
-    "append_many": {404, 409, 507},
-    "append_run": {404, 409, 507},
-    "topic_post": {409, 507},
-    "hello": {507},
-    "poll": {409, 507},
-    "poll_foreign": {507},
-    "report_many": {404, 409, 507},
-    "cancel": {404},
-    "retry": {404, 409, 507},
-    "cancel_queued": set(),
-    "trim": {404, 409},
-    "verify": {403},
-    "receive": {409, 413, 422, 507},
-    "check_key": {403, 422},
-    "check_invocation_id": {422},
-    "check_queue": {422},
-    "check_topic": {422},
-    "too_large": {413},
-}
-
-
-def _of_call(node: ast.Call) -> set[int]:
-    name = node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", "")
-    given = {word.arg: word.value for word in node.keywords}
-    found = set(_PLANE.get(name, ()))
-    status = given.get("status")
-    numbers = {inner.value for inner in ast.walk(status) if isinstance(inner, ast.Constant)} if status else set()
-    found |= {number for number in numbers if isinstance(number, int) and 200 <= number < 600}
-    if name == "HttpError" and node.args and isinstance(node.args[0], ast.Constant):
-        found.add(node.args[0].value)
-    if name == "bad_field" and "status" not in given:
-        found.add(422)
-    return found

@@ -48,7 +48,7 @@ async def put(app: App, request: Request) -> Response:
     return answer(request, body, status=201 if new else 200)
 
 
-@route({200: RAW, 206: RAW}, refuses=(403, 404, 416, 422))
+@route({200: RAW, 206: RAW}, refuses=(403, 404, 416))
 async def get(app: App, request: Request) -> Response | StreamResponse:
     """GET /v1/blobs/<key>?<signature>: the whole blob, or one range of it."""
     grant = app.blobs.verify("GET", request.params["key"], request.query)

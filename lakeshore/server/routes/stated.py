@@ -146,10 +146,8 @@ def statuses(row: Any) -> frozenset[int]:
     found = {*stated.answers, *stated.refuses}
     if row.tier not in ("open", "signed"):
         found |= {401, 403}
-    if row.tier == "named":
-        found |= {404}
-    if row.tier == "plain":
-        found |= {404, 422}  # the namespace that the header names
+    if row.tier in ("named", "plain"):
+        found |= {404, 422}  # the namespace that the path or the header names
     if takes_map(stated):
         found |= {400, 413, 415}
     if row.method != "GET" and row.tier != "open":
