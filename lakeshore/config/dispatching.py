@@ -1,6 +1,7 @@
 """A mode as the run config of a call: what a daemon and its runner read.
 
-    backend, tags, provider   as they are, for whoever looks
+    tags, match               as they are: they decide which worker gets the call
+    backend, provider         as they are, for whoever looks
     runner                    where the mode names one; for `backend: fabric` also the default. A mode of this machine
                               that names none leaves it to the daemon
     image, resources, env, timeout_s

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -272,3 +273,21 @@ def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
     (tmp_path / "rc").write_bytes(b"\xff\xfe\xff")
     with pytest.raises(ConfigError, match="cannot read"):
         dls.load_config(tmp_path / "rc")
+
+
+@pytest.mark.parametrize(
+    ("match", "key"),
+    [
+        ("[gpu]", "match"),
+        ("{tag: [gpu]}", "match.tag"),
+        ("{tags: gpu}", "match.tags"),
+        ("{runners: [1]}", "match.runners"),
+    ],
+)
+def test_a_match_that_makes_no_sense_is_refused_with_its_line(tmp_path: Path, match: str, key: str) -> None:
+    path = tmp_path / ".dreamrc"
+    path.write_text(f"modes:\n  gpu:\n    match: {match}\n")
+    with pytest.raises(ConfigError, match=rf"{re.escape(str(path))}, line 3: modes\.gpu\.{re.escape(key)} — "):
+        dls.load_config(path)
+    path.write_text("modes:\n  gpu:\n    match: {tags: [gpu], runners: [kube]}\n")
+    assert dls.load_config(path).modes["gpu"].extras == {"match": {"tags": ["gpu"], "runners": ["kube"]}}
