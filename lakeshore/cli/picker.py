@@ -47,8 +47,8 @@ _ESCAPE_S = 0.05
 class Picking:
     """What is on show, and what is picked. `rows` are cells; `result` is their numbers once it is over, else None."""
 
-    def __init__(self, title: str, rows: Sequence[Sequence[str]], *, several: bool = False) -> None:
-        self._title, self._several = title, several
+    def __init__(self, title: str, rows: Sequence[Sequence[str]], *, several: bool = False, shown: int = SHOWN) -> None:
+        self._title, self._several, self._shown = title, several, shown
         cells = [[plain(cell).replace("\n", " ") for cell in row] for row in rows]
         widths = [max(map(len, column), default=0) for column in zip(*cells, strict=True)] if cells else []
         self._lines = ["  ".join(f"{c:<{w}}" for c, w in zip(row, widths, strict=True)).rstrip() for row in cells]
@@ -77,7 +77,7 @@ class Picking:
             if matching:
                 self._marked ^= {matching[self._at]}
                 self._move(1, len(matching))
-        elif key in (moves := {"up": -1, "down": 1, "page up": -SHOWN, "page down": SHOWN}):
+        elif key in (moves := {"up": -1, "down": 1, "page up": -self._shown, "page down": self._shown}):
             self._move(moves[key], len(matching))
         elif key in ("first", "last"):
             self._at = 0 if key == "first" else max(len(matching) - 1, 0)
@@ -96,7 +96,7 @@ class Picking:
     def lines(self, width: int, height: int) -> list[str]:
         """What to draw, each line no wider than `width`, no more than `height` of them."""
         matching = self._matching()
-        room = max(1, min(SHOWN, height - 2))
+        room = max(1, min(self._shown, height - 2))
         self._top = max(min(self._top, self._at), self._at - room + 1)
         shown = matching[self._top : self._top + room]
         drawn = [f"{self._title}: {self._words}"]
@@ -115,9 +115,9 @@ def pick(title: str, rows: Sequence[Sequence[str]]) -> int | None:
     return result[0] if result else None
 
 
-def pick_several(title: str, rows: Sequence[Sequence[str]]) -> list[int]:
+def pick_several(title: str, rows: Sequence[Sequence[str]], *, shown: int = SHOWN) -> list[int]:
     """The numbers of the rows that are marked; the one under the cursor when none is; empty for none."""
-    return _picked(Picking(title, rows, several=True)) or []
+    return _picked(Picking(title, rows, several=True, shown=shown)) or []
 
 
 def _picked(picking: Picking) -> list[int] | None:

@@ -13,6 +13,7 @@ from typing import Any
 
 import click
 
+from lakeshore.client.errors import ApiError
 from lakeshore.client.providers import Secrets
 
 from .exits import ExitCode
@@ -155,6 +156,20 @@ def text_of(data: bytes, what: str) -> str:
         return data.decode()
     except UnicodeDecodeError:
         raise Failure(f"{what} is no text", hint="base64 it first", code=ExitCode.USAGE) from None
+
+
+def keep_secret(ours: Secrets, name: str, kind: str, text: str, *, says: str, otherwise: str) -> None:
+    """Keep a value under a name: a new one, or another value of one of this kind. Failure for a name of another kind,
+    which `otherwise` says what to do about.
+    """
+    try:
+        ours.add(name, kind, text, description=says)
+    except ApiError as error:
+        if error.status != 409:
+            raise
+        if ours.show(name).get("kind") != kind:
+            raise Failure(f"secret {name} is no {kind}", hint=otherwise) from error
+        ours.rotate(name, text)
 
 
 def _value(from_file: str | None) -> str:

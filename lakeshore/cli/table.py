@@ -49,6 +49,11 @@ COMMANDS: dict[str, Entry] = {
     "storage": Entry("Buckets of an object store, under a name", "lakeshore.cli.storage.group", "storage"),
     "code": Entry("Archives of git trees", "lakeshore.cli.code.group", "code"),
     "ssh": Entry("Hosts of your ssh configuration: see, try, register them", "lakeshore.cli.ssh.group", "ssh"),
+    "aws": Entry("AWS profiles of this machine", "lakeshore.cli.clouds", "aws"),
+    "gcp": Entry("gcloud configurations of this machine", "lakeshore.cli.clouds", "gcp"),
+    "slurm": Entry("The SLURM cluster of this machine", "lakeshore.cli.clouds", "slurm"),
+    "kube": Entry("kubectl contexts of this machine", "lakeshore.cli.clouds", "kube"),
+    "docker": Entry("Docker contexts of this machine", "lakeshore.cli.clouds", "docker"),
     "doctor": Entry("Look for what is wrong here, and say what to do", "lakeshore.cli.doctor", "doctor"),
     "backup": Entry("Copy a server's state while it runs", "lakeshore.cli.backup", "backup"),
     "restore": Entry("Make a state directory of a backup", "lakeshore.cli.backup", "restore"),
@@ -56,19 +61,14 @@ COMMANDS: dict[str, Entry] = {
 }
 
 NOT_BUILT: dict[str, Entry] = {
-    "aws": Entry("discovery of AWS resources", nearest=BY_HAND),
     "compose": Entry("groups of daemons in lakeshore.yaml", nearest=BY_HAND),
-    "docker": Entry("discovery of Docker contexts", nearest=BY_HAND),
     "down": Entry("groups of daemons in lakeshore.yaml", nearest="Ctrl-C in the worker's terminal"),
     "dreamlake": Entry(
         "the DreamLake data plane (its servers are a separate product, which the reference does not describe)",
         nearest=FILES,
     ),
-    "gcp": Entry("discovery of Google Cloud resources", nearest=BY_HAND),
-    "kube": Entry("discovery of Kubernetes contexts", nearest=BY_HAND),
     "logs": Entry("console output of daemons", nearest="the worker writes to its own terminal"),
     "ps": Entry("groups of daemons in lakeshore.yaml", nearest=JOBS),
-    "slurm": Entry("discovery of SLURM partitions", nearest=BY_HAND),
     "status": Entry("groups of daemons in lakeshore.yaml", nearest=JOBS),
     "up": Entry("groups of daemons in lakeshore.yaml", nearest=BY_HAND),
 }

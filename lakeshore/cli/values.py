@@ -21,6 +21,9 @@ import click
 
 from lakeshore.config.modes import MARKER
 
+from .exits import ExitCode
+from .failures import Failure
+
 _NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?")
 _WORDS = {"true": True, "false": False, "null": None}
 _LARGEST = 2**63
@@ -58,6 +61,14 @@ def merged(base: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]
         else:
             made[key] = value
     return made
+
+
+def slug_of(word: str) -> str:
+    """An alias, a profile or the like as the name of a resource. Failure for one that makes none."""
+    found = re.sub(r"[^a-z0-9-]+", "-", word.lower()).strip("-")
+    if not found:
+        raise Failure(f"{word} makes no name", hint="--name gives it one", code=ExitCode.USAGE)
+    return found
 
 
 class _Masked(str):

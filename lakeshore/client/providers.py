@@ -39,7 +39,7 @@ class Providers:
         dispatch: str | None = None,
         tunnel: str | None = None,
     ) -> Row:
-        """A new one. ApiError 409 for a name that is taken, 422 for a secret or a tunnel that is not there."""
+        """A new one, with `warnings`. ApiError 409 for a name that is taken, 422 for a secret or a tunnel that is not there."""
         body: Row = {"name": name, "launcher": launcher, "kwargs": kwargs}
         return self._api.map("POST", self._api.ours("providers"), body=body | _said(dispatch=dispatch, tunnel=tunnel))
 
@@ -50,9 +50,10 @@ class Providers:
         kwargs: Mapping[str, Any] | None = None,
         dispatch: str | None = None,
         tunnel: str | None = None,
+        hidden: bool | None = None,
     ) -> Row:
-        """`kwargs` replaces them all; an empty `tunnel` is none."""
-        body = _said(kwargs=kwargs, dispatch=dispatch, tunnel=tunnel)
+        """`kwargs` replaces them all; an empty `tunnel` detaches it."""
+        body = _said(kwargs=kwargs, dispatch=dispatch, tunnel=tunnel, hidden=hidden)
         return self._api.insist(lambda: self._api.map("PATCH", self._api.ours("providers", name), body=body), [])
 
     def remove(self, name: str) -> Row:
@@ -64,8 +65,14 @@ class Providers:
         return self._api.map("POST", self._api.ours("providers", name, "restore"), body={})
 
     def resolved(self, name: str) -> Row:
-        """An SSH provider with its key in the place of the reference: for who connects to it now."""
+        """An SSH or SLURM provider with its key in the place of the reference: for who connects to it now."""
         return self._api.map("POST", self._api.ours("providers", name, "resolve"), body={})
+
+    def test(self, name: str, *, timeout_s: float, script: str | None = None) -> Row:
+        """Run a script on a machine that the server makes for it. ApiError 501 while no launcher does."""
+        return self._api.map(
+            "POST", self._api.ours("providers", name, "test"), body=_said(timeout_s=timeout_s, script=script)
+        )
 
 
 class Secrets:

@@ -15,13 +15,14 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
 import tempfile
 import threading
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -70,12 +71,43 @@ def place_of(name: str, kwargs: Mapping[str, Any], *, config: str | None = None)
         yield Place(alias=host, config=config, also=tuple(options))
 
 
-def run(place: Place, script: Path | None, *, timeout_s: int) -> int:
+def srun(name: str, kwargs: Mapping[str, Any]) -> tuple[str, ...]:
+    """What runs a program on a node of the cluster. RemoteFailure for a word that cannot be used."""
+    given = (("--partition", "partition"), ("--account", "account"), ("--qos", "qos"))
+    told = ((flag, _word(name, kwargs, key)) for flag, key in given)
+    return ("srun", "--quiet", "--ntasks=1", *(f"{flag}={said}" for flag, said in told if said is not None))
+
+
+def run_here(within: Sequence[str], script: Path | None, *, timeout_s: int) -> int:
+    """The same on this machine, with the words of `within` before the program."""
+    text = script_of(script)
+    words = [*within, *program_of(text).split()]
+    if shutil.which(words[0]) is None:
+        hint = "SLURM's clients are on a login node: `--kwarg host=<login-node>` has it tried from there"
+        raise RemoteFailure(f"there is no {words[0]} on PATH", hint=hint)
+    try:
+        done = subprocess.run(words, input=text, timeout=timeout_s, check=False)  # noqa: S603  (srun, no shell)
+    except subprocess.TimeoutExpired:
+        raise RemoteFailure(f"not done within {timeout_s} s", hint="--timeout gives it longer") from None
+    return done.returncode
+
+
+def script_of(script: Path | None) -> bytes:
+    """The text of a script; None: of ours. RemoteFailure for a file that cannot be read."""
+    return files("lakeshore.remote.scripts").joinpath("hello.py").read_bytes() if script is None else _read(script)
+
+
+def program_of(text: bytes) -> str:
+    """What runs a script that comes on its standard input."""
+    return "bash -s" if _SHELL.match(text) else "python3 -u -"
+
+
+def run(place: Place, script: Path | None, *, timeout_s: int, within: Sequence[str] = ()) -> int:
     """Run a script there (None: ours), its output on our own as it comes; its exit code. RemoteFailure when ssh fails,
-    Python is missing, or it takes longer.
+    Python is missing, or it takes longer. `within`: words before the program.
     """
-    text = files("lakeshore.remote.scripts").joinpath("hello.py").read_bytes() if script is None else _read(script)
-    program = "bash -s" if _SHELL.match(text) else "python3 -u -"
+    text = script_of(script)
+    program = shlex.join([*within, *program_of(text).split()])
     timed = f"timeout -k 5 {timeout_s}"
     command = f"sh -c 'if command -v timeout >/dev/null 2>&1; then exec {timed} {program}; else exec {program}; fi'"
     if shutil.which("ssh") is None:
@@ -107,6 +139,23 @@ def run(place: Place, script: Path | None, *, timeout_s: int) -> int:
         hint = "install it there, or pass a --script that does not need it (its first line `#!/bin/bash`)"
         raise RemoteFailure(f"{place.alias} has no {program.split()[0]}", hint=hint)
     return code
+
+
+def asked(place: Place, words: Sequence[str], limit_s: float) -> str:
+    """What a program prints there. RemoteFailure."""
+    argv = ["ssh", *place.options("ControlMaster=no"), "-T", "--", place.alias, shlex.join(words)]
+    try:
+        done = subprocess.run(  # noqa: S603  (ssh, with a host that was looked at)
+            argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=limit_s, check=False
+        )
+    except FileNotFoundError as error:
+        hint = "install the OpenSSH client (Debian: openssh-client)"
+        raise RemoteFailure("there is no ssh on PATH", hint=hint) from error
+    except subprocess.TimeoutExpired:
+        raise RemoteFailure(f"{place.alias} did not answer within {limit_s:g} s", hint="--timeout") from None
+    if done.returncode != 0:
+        raise explain(place.alias, done.returncode, done.stderr.decode("utf-8", "replace"))
+    return done.stdout.decode("utf-8", "replace")
 
 
 def _tell(process: subprocess.Popen[bytes], said: deque[str]) -> None:

@@ -167,8 +167,10 @@ def test_a_provider_is_added_shown_updated_removed_and_restored(lk: Run, tmp_pat
 @pytest.mark.parametrize(
     ("launcher", "more", "code", "said"),
     [
-        pytest.param("SLURM", (), 2, "cannot be tested yet", marks=pytest.mark.inventory("C-1448", "C-104")),
-        ("EC2", (), 1, "cannot be tested yet"),
+        pytest.param("EC2", (), 1, "not built yet", marks=pytest.mark.inventory("S-145", "C-104")),
+        ("GCE", (), 1, "not built yet"),
+        ("SLURM", ("--kwarg", "host=h", "--kwarg", "partition=a'b"), 1, "cannot be used"),
+        ("Kube", ("--kwarg", "kubeconfig=/none"), 1, "kubectl"),
         ("SSH", ("--dispatch", "daemon"), 1, "its dispatch is daemon"),
         ("SSH", (), 1, "neither ip nor host"),
         ("SSH", ("--kwarg", "ip=-oProxyCommand=x"), 1, "no ssh alias"),
@@ -217,7 +219,13 @@ def test_a_host_of_the_configuration_becomes_a_provider(lk: Run, sshd: Sshd, tmp
     assert (code, f"no host 'nowhere' in {sshd.config}" in err) == (1, True)
     code, _, err = lk("ssh", "upload", "My_Box", "--with-key", "--pem", str(sshd.directory / "key.pub"), *where)
     assert (code, "is no private key" in err) == (1, True)
-    for words in ((), ("My_Box", "--dispatch", "later"), ("--all", "--name", "x"), ("--nope",)):
+    for words in (
+        (),
+        ("My_Box", "--interactive"),
+        ("My_Box", "--dispatch", "later"),
+        ("--all", "--name", "x"),
+        ("--nope",),
+    ):
         assert lk("ssh", "upload", *words, *where)[0] == 2
 
 

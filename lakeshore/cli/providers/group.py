@@ -1,7 +1,7 @@
 """`lakeshore providers`: machines, or what makes them, registered under a name.
 
-Rules: `test` of an SSH provider runs from this machine, with the key that the server gives for it. A provider that is
-removed can be restored. What would make machines (EC2, GCE, Kube, SLURM) can be registered, and is not started yet.
+Rules: a key of a profile or a configuration goes to the server as a secret, and the provider refers to it. A provider
+that is removed can be restored.
 Reference: cli/examples/providers-and-discover; cli/happy-paths/07; C-086…C-109.
 """
 
@@ -15,28 +15,31 @@ import click
 
 from lakeshore.client.providers import Providers
 
+from ..clouds import tools_told
 from ..entries import named_secrets
 from ..exits import ExitCode
 from ..failures import Failure
 from ..groups import LazyGroup
 from ..listing import json_option, listed
 from ..named import Named
-from ..numbers import Whole
-from ..output import age, plain, print_json
-from ..remote_failures import told
+from ..output import age, plain, print_json, say
 from ..server import connect, server_options
-from ..table import BY_HAND, Entry
 from ..values import as_yaml, fields_of, merged, of_file
+from .registering import Found, of_aws, of_gcloud, registered
 
 LAUNCHERS = ("SSH", "SLURM", "EC2", "GCE", "Kube")
+KEY_KINDS = {"SSH": "ssh_key", "SLURM": "ssh_key", "EC2": "aws_keypair", "GCE": "gcp_sa_json"}
 DISPATCHES = ("direct", "daemon")
-MISSING = {
-    "discover": Entry("a picker of what is not registered", nearest="`lakeshore ssh upload --all`, `providers add`"),
-    "edit": Entry("an interactive editor", nearest="`lakeshore providers update|remove|restore <name>`"),
-    "instances": Entry("instances that a provider runs", nearest="`lakeshore daemon list`"),
-    "terminate": Entry("the end of an instance", nearest="`lakeshore daemon kill`, and the cloud's own console"),
+VERBS = {
+    "test": "lakeshore.cli.providers.trial:test",
+    "edit": "lakeshore.cli.providers.states:edit",
+    "restore": "lakeshore.cli.providers.states:restore",
+    "hide": "lakeshore.cli.providers.states:hide",
+    "unhide": "lakeshore.cli.providers.states:unhide",
+    "discover": "lakeshore.cli.providers.discover:discover",
+    "instances": "lakeshore.cli.providers.instances:instances",
+    "terminate": "lakeshore.cli.providers.instances:terminate",
 }
-STUB = "SLURM providers cannot be tested yet"
 PATH = click.Path(exists=True, dir_okay=False, path_type=Path)
 kwarg_option = click.option(
     "--kwarg", "pairs", multiple=True, metavar="<k=v>", help="An argument; dots nest. Repeatable."
@@ -51,16 +54,30 @@ tunnel_option = click.option(
 )
 
 
-@click.group(cls=LazyGroup, verbs={}, missing=MISSING, aliases={"ls": "list", "rm": "remove", "delete": "remove"})
+@click.group(cls=LazyGroup, verbs=VERBS, aliases={"ls": "list", "rm": "remove", "delete": "remove"})
 def providers() -> None:
     """Machines under a name: add, see, try and remove them."""
 
 
 @providers.command()
 @click.argument("name", metavar="<name>")
-@click.option("--launcher", required=True, type=click.Choice(LAUNCHERS), help="What kind of machine it is.")
+@click.option("--launcher", type=click.Choice(LAUNCHERS), help="What kind of machine it is.")
 @kwarg_option
 @kwargs_file_option
+@click.option(
+    "--from-aws-profile",
+    "aws_profile",
+    type=Named("aws-profiles"),
+    metavar="<name>",
+    help="EC2, with the region and the keys of a profile of ~/.aws.",
+)
+@click.option(
+    "--from-gcloud-config",
+    "gcloud_config",
+    type=Named("gcloud-configs"),
+    metavar="<name>",
+    help="GCE, with the project, the zone and the service account of a configuration.",
+)
 @dispatch_option
 @tunnel_option
 @json_option
@@ -69,9 +86,11 @@ def providers() -> None:
 def add(
     ctx: click.Context,
     name: str,
-    launcher: str,
+    launcher: str | None,
     pairs: tuple[str, ...],
     kwargs_file: Path | None,
+    aws_profile: str | None,
+    gcloud_config: str | None,
     dispatch: str | None,
     tunnel: str | None,
     as_json: bool,
@@ -80,9 +99,13 @@ def add(
     token: str | None,
 ) -> None:
     """Register a machine. `--kwarg ssh_key.$secret=<name>` refers to a secret."""
-    kwargs = merged({} if kwargs_file is None else of_file(kwargs_file), fields_of(pairs))
-    with connect(ctx, url, namespace, token) as server, named_secrets("ssh_key"):
-        row = Providers(server).add(name, launcher, kwargs, dispatch=dispatch, tunnel=tunnel or None)
+    given = merged({} if kwargs_file is None else of_file(kwargs_file), fields_of(pairs))
+    found = _found(launcher, aws_profile, gcloud_config)
+    with connect(ctx, url, namespace, token) as server, named_secrets(KEY_KINDS.get(str(launcher), "opaque")):
+        if found is None:
+            row = Providers(server).add(name, str(launcher), given, dispatch=dispatch, tunnel=tunnel or None)
+        else:
+            row = registered(server, name, found, given, dispatch=dispatch, tunnel=tunnel or None)
     _done(row, "added", as_json)
 
 
@@ -119,7 +142,7 @@ def update(
     new = fields_of(pairs)
     if not new and kwargs_file is None and dispatch is None and tunnel is None:
         raise Failure("nothing to change: give --kwarg, --kwargs-file, --dispatch or --tunnel", code=ExitCode.USAGE)
-    with connect(ctx, url, namespace, token) as server, named_secrets("ssh_key"):
+    with connect(ctx, url, namespace, token) as server, named_secrets("<kind>"):
         ours = Providers(server)
         kwargs = None
         if new or kwargs_file is not None:
@@ -178,43 +201,6 @@ def show(
 
 @providers.command()
 @click.argument("name", metavar="<name>", type=Named("providers"))
-@click.option("--script", type=PATH, metavar="<path>", help="Run this one (default: a small Python script of ours).")
-@click.option(
-    "--timeout", type=Whole(min=1), default=600, show_default=True, metavar="<s>", help="How long it may take."
-)
-@click.option("--ssh-config", type=PATH, metavar="<path>", help="The configuration for ssh -F.")
-@server_options
-@click.pass_context
-def test(
-    ctx: click.Context,
-    name: str,
-    script: Path | None,
-    timeout: int,
-    ssh_config: Path | None,
-    url: str | None,
-    namespace: str | None,
-    token: str | None,
-) -> int:
-    """Run a script on it, and show what it prints."""
-    from lakeshore.remote import providers as remote  # wall: only these commands load what reaches hosts
-
-    with connect(ctx, url, namespace, token) as server:
-        ours = Providers(server)
-        row = ours.show(name)
-        _check_testable(row)
-        if _refers(row.get("kwargs")):
-            row = ours.resolved(name)
-    kwargs = row.get("kwargs") or {}
-    config = None if ssh_config is None else str(ssh_config.absolute())
-    with told(), remote.place_of(name, kwargs, config=config) as place:
-        code = remote.run(place, script, timeout_s=timeout)
-    if code != 0:
-        raise Failure(f"the script on {name} ended with exit code {code}")
-    return ExitCode.OK
-
-
-@providers.command()
-@click.argument("name", metavar="<name>", type=Named("providers"))
 @json_option
 @server_options
 @click.pass_context
@@ -230,46 +216,26 @@ def remove(
         click.echo(f"{name} removed; `lakeshore providers restore {name}` brings it back")
 
 
-@providers.command()
-@click.argument("name", metavar="<name>")
-@json_option
-@server_options
-@click.pass_context
-def restore(
-    ctx: click.Context, name: str, as_json: bool, url: str | None, namespace: str | None, token: str | None
-) -> None:
-    """Bring back the one that was removed last under this name."""
-    with connect(ctx, url, namespace, token) as server:
-        row = Providers(server).restore(name)
-    _done(row, "restored", as_json)
-
-
 # --- inside
+
+
+def _found(launcher: str | None, aws_profile: str | None, gcloud_config: str | None) -> Found | None:
+    """What a profile or a configuration of this machine says; None where the launcher is named. UsageError."""
+    if aws_profile is not None and gcloud_config is not None:
+        raise click.UsageError("--from-aws-profile and --from-gcloud-config make two providers")
+    if aws_profile is None and gcloud_config is None:
+        if launcher is None:
+            raise click.UsageError("Missing option '--launcher': one of " + ", ".join(LAUNCHERS))
+        return None
+    with tools_told():
+        found = of_gcloud(str(gcloud_config)) if aws_profile is None else of_aws(aws_profile)
+    if launcher not in (None, found.launcher):
+        raise click.UsageError(f"that makes an {found.launcher} provider, and --launcher says {launcher}")
+    return found
 
 
 def _cells(row: dict[str, Any], now: datetime) -> tuple[str, ...]:
     return _name(row), str(row.get("launcher")), str(row.get("dispatch")), str(row.get("namespace")), _age(row, now)
-
-
-def _check_testable(row: dict[str, Any]) -> None:
-    name, launcher = plain(row.get("name")), row.get("launcher")
-    if launcher == "SLURM":
-        raise Failure(
-            STUB, hint="`lakeshore daemon install <login-node> --slurm` runs a daemon there", code=ExitCode.USAGE
-        )
-    if launcher != "SSH":
-        raise Failure(f"{plain(launcher)} providers cannot be tested yet", hint=BY_HAND)
-    if row.get("deletedAt"):
-        raise Failure(f"{name} was removed", hint=f"lakeshore providers restore {name!r}")
-    if row.get("dispatch") != "direct":
-        hint = f"lakeshore providers update {name} --dispatch direct"
-        raise Failure(f"{name} is not reached from here: its dispatch is {plain(row.get('dispatch'))}", hint=hint)
-
-
-def _refers(value: Any) -> bool:
-    if isinstance(value, dict):
-        return "$secret" in value or any(map(_refers, value.values()))
-    return isinstance(value, list) and any(map(_refers, value))
 
 
 def _done(row: dict[str, Any], what: str, as_json: bool) -> None:
@@ -277,6 +243,8 @@ def _done(row: dict[str, Any], what: str, as_json: bool) -> None:
         print_json(row)
     else:
         click.echo(f"provider {plain(row.get('name'))} {what}  ({plain(row.get('launcher'))})")
+    for warning in row.get("warnings") or ():
+        say(f"warning: {warning}")
 
 
 def _name(row: dict[str, Any]) -> str:

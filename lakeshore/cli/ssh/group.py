@@ -72,8 +72,8 @@ def discover(
     from lakeshore.remote.ssh_config import entries  # wall: only these commands read it
 
     found = entries(ssh_config)
-    known = _on_server(ctx, url, namespace, token, asked=which != "all")
-    shown = [one for one in found if which == "all" or (_target(one) in known) == (which == "existing")]
+    known = on_server(ctx, url, namespace, token, asked=which != "all")
+    shown = [one for one in found if which == "all" or (target_of(one) in known) == (which == "existing")]
     listed(
         shown,
         columns=("alias", "user", "host", "port", "via", "key", "server"),
@@ -161,7 +161,7 @@ def status(name: str | None, history: int, as_json: bool) -> int:
 # --- what the server knows
 
 
-def _on_server(
+def on_server(
     ctx: click.Context, url: str | None, namespace: str | None, token: str | None, *, asked: bool
 ) -> set[tuple[str, str, int]]:
     """(user, host, port) of its SSH providers. `asked`: the user wants to know, so that no answer is a failure."""
@@ -184,10 +184,10 @@ def _on_server(
             raise
         say(f"note: what is on the server is not known: {error}")
         return set()
-    return set(_targets(rows))
+    return set(targets_of(rows))
 
 
-def _targets(rows: Iterable[dict[str, Any]]) -> Iterable[tuple[str, str, int]]:
+def targets_of(rows: Iterable[dict[str, Any]]) -> Iterable[tuple[str, str, int]]:
     for row in rows:
         kwargs = row.get("kwargs") or row.get("config") or {}
         if str(row.get("launcher") or row.get("kind")) == "SSH" and isinstance(kwargs, dict):
@@ -197,7 +197,7 @@ def _targets(rows: Iterable[dict[str, Any]]) -> Iterable[tuple[str, str, int]]:
                 yield str(user or ""), str(host).lower(), int(port)
 
 
-def _target(one: HostEntry) -> tuple[str, str, int]:
+def target_of(one: HostEntry) -> tuple[str, str, int]:
     return one.user, one.hostname.lower(), one.port
 
 
@@ -205,7 +205,7 @@ def _target(one: HostEntry) -> tuple[str, str, int]:
 
 
 def _cells(one: HostEntry, known: set[tuple[str, str, int]]) -> tuple[str, ...]:
-    state = "existing" if _target(one) in known else "new"
+    state = "existing" if target_of(one) in known else "new"
     via = one.proxy_jump or "—"
     return (plain(one.alias), plain(one.user), plain(one.hostname), str(one.port), plain(via), _key(one), state)
 
@@ -231,7 +231,7 @@ def _plainly(one: HostEntry, known: set[tuple[str, str, int]]) -> dict[str, Any]
         "identityFile": one.identity_file,
         "proxyJump": one.proxy_jump,
         "stripped": list(one.stripped),
-        "state": "existing" if _target(one) in known else "new",
+        "state": "existing" if target_of(one) in known else "new",
     }
 
 

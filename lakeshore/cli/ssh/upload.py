@@ -8,7 +8,6 @@ Reference: cli/examples/providers-and-discover, "SSH"; C-119…C-124, C-540…C-
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,13 +18,16 @@ from lakeshore.client.api import ApiClient
 from lakeshore.client.errors import ApiError
 from lakeshore.client.providers import Providers, Secrets
 
+from ..confirming import somebody_is_there
 from ..exits import ExitCode
 from ..failures import Failure
 from ..named import Named
 from ..numbers import Whole
 from ..output import plain, print_json, say
-from ..secrets import text_of
+from ..secrets import keep_secret, text_of
 from ..server import connect, server_options
+from ..values import slug_of
+from .group import on_server, target_of
 
 if TYPE_CHECKING:
     from lakeshore.remote.ssh_config import HostEntry
@@ -48,7 +50,7 @@ class Uploaded:
 @click.command("upload", context_settings={"ignore_unknown_options": True})
 @click.argument("alias", metavar="<alias>", type=Named("ssh-aliases"), required=False)
 @click.option(ALL, "every", is_flag=True, help="Every host of the configuration, each place once.")
-@click.option("--interactive", is_flag=True, hidden=True)
+@click.option("--interactive", is_flag=True, help="Pick from a list, whatever is named.")
 @click.option("--with-key", is_flag=True, help="Keep the private key itself on the server, sealed.")
 @click.option("--key-secret", metavar="<name>", help="The key's name there (default: ssh-<alias>).")
 @click.option("--name", metavar="<provider>", help="The provider's name (default: the alias).")
@@ -68,7 +70,7 @@ class Uploaded:
 @click.pass_context
 def upload(ctx: click.Context, /, **given: Any) -> None:
     """Register a host of ~/.ssh/config as a provider."""
-    found = _chosen(given)
+    found = _chosen(ctx, given)
     if len(found) > 1 and any(given[name] for name in ("name", "key_secret", "user", "host", "port", "pem")):
         raise click.UsageError("--name, --key-secret, --user, --host, --port and --pem are for one host")
     overrides = {"user": given["user"], "hostname": given["host"], "port": given["port"]}
@@ -77,9 +79,9 @@ def upload(ctx: click.Context, /, **given: Any) -> None:
     with connect(ctx, given["url"], given["namespace"], given["token"]) as server:
         for one in found:
             host = replace(one, **{name: value for name, value in overrides.items() if value is not None})
-            done.append(_upload(server, host, given))
+            done.append(upload_host(server, host, given))
             if not given["as_json"]:
-                _tell(done[-1])
+                tell_of(done[-1])
     if given["as_json"]:
         print_json(
             [
@@ -89,7 +91,7 @@ def upload(ctx: click.Context, /, **given: Any) -> None:
         )
 
 
-def _chosen(given: dict[str, Any]) -> list[HostEntry]:
+def _chosen(ctx: click.Context, given: dict[str, Any]) -> list[HostEntry]:
     from lakeshore.remote.ssh_config import aliases, entries, entry  # wall: only these commands read it
 
     alias, config = given["alias"], given["ssh_config"]
@@ -99,11 +101,7 @@ def _chosen(given: dict[str, Any]) -> list[HostEntry]:
             firsts.setdefault(one.target, one)
         return list(firsts.values())
     if alias is None or given["interactive"]:
-        raise Failure(
-            "there is no picker of hosts yet: name one, or --all",
-            hint="`lakeshore ssh discover --filter new` lists those that the server does not know",
-            code=ExitCode.USAGE,
-        )
+        return _picked(ctx, given, entries(config))
     if alias.startswith("-"):
         raise click.UsageError(f"no such option: {alias}")
     if alias not in aliases(config):
@@ -111,8 +109,26 @@ def _chosen(given: dict[str, Any]) -> list[HostEntry]:
     return [entry(alias, config)]
 
 
-def _upload(server: ApiClient, host: HostEntry, given: dict[str, Any]) -> Uploaded:
-    name = given["name"] or _slug(host.alias)
+def _picked(ctx: click.Context, given: dict[str, Any], found: list[HostEntry]) -> list[HostEntry]:
+    """Hosts that somebody picks: first those that the server does not know."""
+    if not found:
+        raise Failure(f"no hosts in {given['ssh_config'] or '~/.ssh/config'}")
+    if not somebody_is_there():
+        hint = "`lakeshore ssh discover --filter new` lists those that the server does not know"
+        raise Failure("nobody can pick here: name a host, or --all", hint=hint, code=ExitCode.USAGE)
+    from ..picker import pick_several  # wall: termios is for who is asked
+
+    known = on_server(ctx, given["url"], given["namespace"], given["token"], asked=True)
+    states = {one.alias: "existing" if target_of(one) in known else "new" for one in found}
+    found = sorted(found, key=lambda one: states[one.alias] != "new")
+    marked = pick_several("hosts to register", [(one.alias, one.target, states[one.alias]) for one in found])
+    if not marked:
+        say("nothing to register")
+    return [found[number] for number in marked]
+
+
+def upload_host(server: ApiClient, host: HostEntry, given: dict[str, Any]) -> Uploaded:
+    name = given["name"] or slug_of(host.alias)
     kwargs: dict[str, Any] = {"ip": host.hostname, "username": host.user, "port": host.port}
     if host.proxy_jump is not None:
         kwargs["proxy_jump"] = host.proxy_jump
@@ -125,7 +141,7 @@ def _upload(server: ApiClient, host: HostEntry, given: dict[str, Any]) -> Upload
         )
     secret = None
     if given["with_key"]:
-        secret = given["key_secret"] or _slug(f"ssh-{host.alias}")
+        secret = given["key_secret"] or slug_of(f"ssh-{host.alias}")
         _keep_key(Secrets(server), secret, host)
         kwargs["ssh_key"] = {"$secret": secret}
     elif host.identity_file is not None:
@@ -165,25 +181,12 @@ def _keep_key(secrets: Secrets, name: str, host: HostEntry) -> None:
         raise Failure(f"cannot read the key {path}: {error.strerror or error}", hint="--pem names another") from error
     if "PRIVATE KEY" not in text:
         raise Failure(f"{path} is no private key", hint="name the file without .pub")
-    try:
-        secrets.add(name, "ssh_key", text, description=f"key of {plain(host.alias)}")
-    except ApiError as error:
-        if error.status != 409:
-            raise
-        if secrets.show(name).get("kind") != "ssh_key":
-            raise Failure(f"secret {name} is no ssh_key", hint="--key-secret takes another name") from error
-        secrets.rotate(name, text)
+    keep_secret(
+        secrets, name, "ssh_key", text, says=f"key of {plain(host.alias)}", otherwise="--key-secret takes another name"
+    )
 
 
-def _slug(alias: str) -> str:
-    """An alias as the name of a resource."""
-    found = re.sub(r"[^a-z0-9-]+", "-", alias.lower()).strip("-")
-    if not found:
-        raise Failure(f"{alias} makes no name", hint="--name gives it one", code=ExitCode.USAGE)
-    return found
-
-
-def _tell(one: Uploaded) -> None:
+def tell_of(one: Uploaded) -> None:
     click.echo(f"✓ provider {one.provider} {'added' if one.created else 'updated'}  ({plain(one.target)})")
     if one.secret is not None:
         click.echo(f"  key: secret {one.secret}")

@@ -207,10 +207,12 @@ async def restore(app: App, request: Request, caller: Caller) -> Response:
 
 @route(ProviderShown, refuses=(403, 404, 409, 422))
 async def resolve(app: App, request: Request, caller: Caller) -> Response:
-    """POST /v1/namespaces/:ns/providers/:name/resolve: an SSH provider with its key, for who connects to it."""
+    """POST /v1/namespaces/:ns/providers/:name/resolve: an SSH or SLURM provider with its key, to connect with."""
     row = row_of(app, caller.ns, request.params["name"])
-    if row.launcher != "SSH" or _dispatch_of(row) != "direct" or row.deleted_at is not None:
-        raise HttpError(422, f"{row.name}: only a directly dispatched SSH provider is driven from your machine", "name")
+    if row.launcher not in ("SSH", "SLURM") or _dispatch_of(row) != "direct" or row.deleted_at is not None:
+        raise HttpError(
+            422, f"{row.name}: only a directly dispatched SSH or SLURM provider is driven from your machine", "name"
+        )
     if caller.mode == "open" and app.gate.is_wide:
         raise HttpError(
             403,

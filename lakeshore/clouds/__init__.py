@@ -1,0 +1,1 @@
+"""What this machine knows of clouds and clusters: files and tools of AWS, Google Cloud, SLURM, Kubernetes, Docker."""

@@ -1,0 +1,110 @@
+"""Asking a tool of this machine, within a time limit.
+
+Rules: no shell; nothing on its standard input but what is given; its own session, and all of it is killed when the time
+is over. A tool that is missing, fails, takes too long or says too much is a sentence that names it, and what to do.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+LIMIT_S: Final = 15.0
+_MOST_BYTES: Final = 16 * 1024 * 1024
+_LONGEST: Final = 400
+_INSTALL: Final = {
+    "aws": "install the AWS CLI (Python: pip install awscli)",
+    "gcloud": "install the Google Cloud CLI",
+    "sinfo": "SLURM's clients are on a cluster's login node; `lakeshore ssh discover` lists hosts",
+    "squeue": "SLURM's clients are on a cluster's login node: give the provider its host, `--kwarg host=<login-node>`",
+    "srun": "SLURM's clients are on a cluster's login node: give the provider its host, `--kwarg host=<login-node>`",
+    "kubectl": "install kubectl, and point KUBECONFIG at your cluster's configuration",
+    "docker": "install the Docker client (Debian: docker.io)",
+}
+
+
+class ToolError(Exception):
+    """`str()` is the sentence; `hint` says what to do, or None."""
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
+class ToolMissing(ToolError):
+    """It is not on PATH."""
+
+
+def need(name: str) -> str:
+    """Where a tool is. ToolMissing."""
+    found = shutil.which(name)
+    if found is None:
+        raise ToolMissing(f"there is no {name} on PATH", hint=_INSTALL.get(name))
+    return found
+
+
+def said_by(
+    argv: Sequence[str],
+    *,
+    limit_s: float = LIMIT_S,
+    stdin: str | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> str:
+    """What a tool prints when it exits with 0. ToolError."""
+    words = [need(argv[0]), *argv[1:]]
+    env = {**os.environ, **(environ or {}), "LC_ALL": "C"}
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err, tempfile.TemporaryFile() as given:
+        given.write((stdin or "").encode())
+        given.seek(0)
+        try:
+            process = subprocess.Popen(  # noqa: S603  (a known tool, no shell)
+                words, stdin=given, stdout=out, stderr=err, env=env, start_new_session=True
+            )
+        except OSError as error:
+            raise ToolError(f"cannot start {argv[0]}: {error.strerror or error}") from error
+        try:
+            code = process.wait(limit_s)
+        except subprocess.TimeoutExpired:
+            raise ToolError(
+                f"{argv[0]} did not answer within {limit_s:g} s", hint="look at what it waits for: run it by hand"
+            ) from None
+        finally:
+            if process.poll() is None:
+                _end(process)
+        out.seek(0)
+        text = out.read(_MOST_BYTES + 1)
+        err.seek(0)
+        complaint = err.read(64 * 1024).decode("utf-8", "replace")
+    if code != 0:
+        raise ToolError(f"{argv[0]} ended with exit code {code}: {_last_line(complaint) or 'it does not say why'}")
+    if len(text) > _MOST_BYTES:
+        raise ToolError(f"{argv[0]} says more than {_MOST_BYTES // 2**20} MiB")
+    return text.decode("utf-8", "replace")
+
+
+def json_of(argv: Sequence[str], **options: Any) -> Any:
+    """The same, as JSON. ToolError for what is none."""
+    text = said_by(argv, **options)
+    try:
+        return json.loads(text or "null")
+    except ValueError as error:
+        raise ToolError(f"{argv[0]} answered with something else than JSON: {text[:80].strip()!r}") from error
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):
+        process.kill()
+    process.wait()
+
+
+def _last_line(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1][:_LONGEST] if lines else ""
