@@ -39,7 +39,7 @@ class Providers:
         dispatch: str | None = None,
         tunnel: str | None = None,
     ) -> Row:
-        """A new one, with `warnings`. ApiError 409 for a name that is taken, 422 for a secret or a tunnel that is not there."""
+        """A new one, with `warnings`. ApiError 409 for a taken name, 422 for a secret or a tunnel that is not there."""
         body: Row = {"name": name, "launcher": launcher, "kwargs": kwargs}
         return self._api.map("POST", self._api.ours("providers"), body=body | _said(dispatch=dispatch, tunnel=tunnel))
 
