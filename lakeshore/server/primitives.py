@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import base64
 import binascii
+import json
 import math
 from typing import Any, Final
+
+import msgpack
 
 _LARGEST_INT: Final = 2**63 - 1
 
@@ -93,6 +96,15 @@ def a_str_map(value: Any, _: Any = None) -> dict[str, str]:
 def text_or_number(value: Any, _: Any = None) -> str | float | None:
     """Text, a number, or nothing."""
     return value if value is None else a_str(value) if type(value) is str else a_float(value)
+
+
+def size_as_json(value: Any) -> int:
+    """How many bytes a tree has as JSON. Wrong for one that an answer could not carry, in JSON or in msgpack."""
+    try:
+        msgpack.packb(value)
+        return len(json.dumps(value, allow_nan=False, ensure_ascii=False).encode())
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise Wrong(f"must be what JSON and msgpack can say: {error}"[:200]) from error
 
 
 _NAMES: Final[dict[type, str]] = {

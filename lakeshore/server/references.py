@@ -7,13 +7,13 @@ Reference: api/auth-and-secrets, "$secret references"; S-111…S-121.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from ..wire.errors import NameError_
 from ..wire.names import check_slug
 from .http import HttpError
+from .primitives import Wrong, size_as_json
 
 MARKER: Final = "$secret"
 DEEPEST: Final = 20
@@ -30,12 +30,12 @@ def storable(value: Mapping[str, Any], at: str, *, knows: Callable[[str], bool])
         for name in sorted(names_in(tree, field)):
             if not knows(name):
                 raise HttpError(422, "unknown secret", field, "`lakeshore secrets list` shows them", secret=name)
-    try:
-        text = json.dumps(value, allow_nan=False)
-    except (TypeError, ValueError) as error:
-        what = f"{at}: must be" if at else "must be"
-        raise HttpError(400, f"{what} as JSON has it: {error}", field=at or None) from error
-    if len(text) > _LARGEST:
+    for field, tree in trees.items():
+        try:
+            size_as_json(tree)
+        except Wrong as error:
+            raise HttpError(400, f"{field}: {error}", field=field) from error
+    if size_as_json(value) > _LARGEST:
         raise HttpError(413, f"{at or 'all of it'}: has at most {_LARGEST // 1024} KiB", field=at or None)
 
 

@@ -11,7 +11,6 @@ The same class is read here and told as JSON Schema by `schemas.py`, so what is 
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 import re
 import typing
@@ -24,7 +23,7 @@ from typing import Annotated, Any, Final, Literal, NotRequired, Required, TypeAl
 from ..wire.errors import NameError_
 from ..wire.names import check_label, check_namespace, check_queue, check_slug, check_subscription
 from .http import HttpError, Request
-from .primitives import Wrong, a_bool, a_float, a_map, a_str, an_int, name_of
+from .primitives import Wrong, a_bool, a_float, a_map, a_str, an_int, name_of, size_as_json
 
 T = TypeVar("T")
 Read = Callable[[Any, str], Any]
@@ -194,14 +193,10 @@ def named(check_name: Callable[[object, str], str], says: Mapping[str, Any]) -> 
 
 
 def limited(kib: int) -> Rule:
-    """A map that JSON can say, in at most so much text: 413 beyond it."""
+    """A tree that both encodings can say, in at most so much JSON: 413 beyond it."""
 
     def check(value: Any) -> Any:
-        try:
-            size = len(json.dumps(value, allow_nan=False, ensure_ascii=False).encode())
-        except (TypeError, ValueError, RecursionError) as error:
-            raise Wrong(f"must be what JSON can say: {error}"[:200]) from error
-        if size > kib * 1024:
+        if size_as_json(value) > kib * 1024:
             raise Wrong(f"must have at most {kib} KiB", status=413)
         return value
 

@@ -16,6 +16,8 @@ from source_statuses import statuses_of_source  # the path above
 
 from lakeshore.server.http import HttpError
 from lakeshore.server.openapi import document
+from lakeshore.server.routes.namespaces import NamespaceAdd, TokenAdd
+from lakeshore.server.routes.queues import QueueAdd
 from lakeshore.server.routes.stated import COMMON, MEANINGS, UNSAID, OneOf, stated_of, statuses
 from lakeshore.server.routes.table import TABLE
 from lakeshore.server.schemas import Schemas
@@ -148,6 +150,19 @@ def test_null_is_absent_unless_the_type_has_it_and_an_open_shape_keeps_what_it_d
     assert schema["required"] == ["name"]
     assert schema["properties"]["seconds"] == {"type": ["number", "null"], "exclusiveMinimum": 0, "maximum": 10}
     assert told.components["Closed"]["additionalProperties"] is False
+
+
+@pytest.mark.inventory("S-650", "S-651", "S-652")
+def test_the_names_of_the_document_are_those_that_are_taken() -> None:
+    found = DOCUMENT["components"]["schemas"]
+    assert found["QueueAdd"]["properties"]["name"]["pattern"] == "^[a-z0-9][a-z0-9-]*$"
+    assert found["NamespaceAdd"]["properties"]["name"]["pattern"] == "^[a-z0-9][a-z0-9-]{0,63}$"
+    assert found["TokenAdd"]["properties"]["name"]["pattern"] == "^[a-zA-Z0-9][a-zA-Z0-9_-]{0,63}$"
+    for shape, right, wrong in ((QueueAdd, "a-1", "A"), (NamespaceAdd, "a" * 64, "a" * 65), (TokenAdd, "A_b-1", "_b")):
+        assert read_shape({"name": right}, shape)["name"] == right
+        with pytest.raises(HttpError) as refused:
+            read_shape({"name": wrong}, shape)
+        assert refused.value.field == "name"
 
 
 def test_two_classes_of_one_name_are_told_apart_at_once() -> None:

@@ -111,7 +111,11 @@ def _row(caller: Caller, item: EventItem, now: float) -> EventRow:
         if said is not None and (type(said) is not str or not 0 < len(said) <= _LONGEST or not said.isprintable()):
             raise bad_field(field, f"must have 1 to {_LONGEST} printable characters")
     payload = {key: _end(said) for key, said in item.payload.items()}
-    if len(msgpack.packb(payload, default=str)) > _LARGEST:
+    try:
+        size = len(msgpack.packb(payload))
+    except (ValueError, OverflowError) as error:
+        raise bad_field("payload", f"must be what msgpack can say: {error}"[:200]) from error
+    if size > _LARGEST:
         raise bad_field("payload", f"must have at most {_LARGEST // 1024} KiB", status=413)
     return EventRow(
         ns=caller.ns,

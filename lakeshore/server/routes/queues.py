@@ -68,7 +68,7 @@ def _provider(value: Any) -> Any:
 
 
 def _settable(value: Any) -> str:
-    if value in _OWN_ROUTES:
+    if type(value) is str and value in _OWN_ROUTES:
         hint = f"POST …/queues/<name>/{_OWN_ROUTES[value]} does that"
         raise Wrong("must be paused or active here", hint=hint)
     if value not in ("paused", "active"):

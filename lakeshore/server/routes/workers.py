@@ -15,7 +15,7 @@ from ..app import App
 from ..auth import Caller
 from ..http import HttpError, Request, Response
 from ..orders import Order
-from ..primitives import Wrong
+from ..primitives import Wrong, a_str
 from ..records import WorkerRow
 from ..records.events import EventRow
 from ..render import answer, iso
@@ -60,7 +60,7 @@ class WorkerCleanup(TypedDict):
 def _bash(value: Any) -> str:
     if type(value) is not str or not value.strip() or "\0" in value:
         raise Wrong("must be the text of a bash script")
-    if len(value.encode("utf-8", "surrogateescape")) > _LARGEST_SCRIPT:
+    if len(a_str(value).encode()) > _LARGEST_SCRIPT:
         raise Wrong(f"must have at most {_LARGEST_SCRIPT // 1024} KiB", status=413)
     return value
 
