@@ -42,14 +42,15 @@ MEANINGS: Final = {
     414: "the request's target is too long",
     415: "neither msgpack nor JSON",
     416: "no such range",
+    417: "`Expect` asks for what is not understood",
     422: "a field is wrong; `field` names it",
     429: "the queue is full, or too much waits; `Retry-After`",
     431: "the request's headers are too large",
-    501: "a documented part that this version does not have",
+    501: "a documented part that this version does not have, or a transfer coding",
     503: "going down, or too many connections; nothing was done",
     507: "the server's disk is full; nothing was lost",
 }
-COMMON: Final = frozenset({400, 405, 408, 414, 431, 503})
+COMMON: Final = frozenset({400, 405, 408, 414, 417, 431, 501, 503})
 """What HTTP itself may answer, whichever route was meant."""
 
 
