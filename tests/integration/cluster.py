@@ -58,7 +58,9 @@ def missing() -> str | None:
 def slurm(directory: Path) -> Iterator[dict[str, str]]:
     """A running cluster; what its clients need in their environment."""
     directory.mkdir(parents=True, exist_ok=True)
-    directory.chmod(0o711)
+    for parent in (directory, *directory.parents):
+        if parent.stat().st_mode & 0o1 == 0:
+            parent.chmod(parent.stat().st_mode | 0o11)  # munge's user passes through
     munge = directory / "munge"
     munge.mkdir()
     shutil.chown(munge, "munge", "munge")

@@ -1,4 +1,5 @@
-"""As much of a Kubernetes API as kubectl needs for pods; each pod runs as a container of a dockerd, with its mounts.
+"""As much of a Kubernetes API as kubectl needs for pods; each pod runs as a container of a dockerd, with its mounts;
+where no dockerd is named, as a process of this machine.
 
 A stand-in: there is no real API server to be had for these tests. kubectl is the real one.
 """
@@ -35,6 +36,7 @@ class Cluster:
         self.docker = docker
         self.pods: dict[tuple[str, str], dict[str, Any]] = {}
         self.made: list[dict[str, Any]] = []
+        self.said: dict[str, bytes] = {}
         self.versions = itertools.count(1)
         self._lock = threading.Lock()
 
@@ -54,9 +56,12 @@ class Cluster:
     def delete(self, namespace: str, name: str) -> None:
         with self._lock:
             self.pods.pop((namespace, name), None)
-        subprocess.run(["docker", "rm", "-f", name], env=self.docker, capture_output=True, check=False)
+        if self.docker:
+            subprocess.run(["docker", "rm", "-f", name], env=self.docker, capture_output=True, check=False)
 
     def log(self, name: str) -> bytes:
+        if not self.docker:
+            return self.said.get(name, b"")
         done = subprocess.run(
             ["docker", "logs", name], env=self.docker, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False
         )
@@ -65,6 +70,11 @@ class Cluster:
     def _run(self, pod: dict[str, Any]) -> None:
         spec = pod["spec"]
         container = spec["containers"][0]
+        if not self.docker:
+            ran = subprocess.run(container["command"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+            self.said[pod["metadata"]["name"]] = ran.stdout
+            self._ended(pod, ran.returncode)
+            return
         hosts = {volume["name"]: volume["hostPath"]["path"] for volume in spec["volumes"]}
         argv = ["docker", "run", "--network=host", "--name", pod["metadata"]["name"], "-w", container["workingDir"]]
         for mount in container["volumeMounts"]:
@@ -79,9 +89,12 @@ class Cluster:
             waiting = {"reason": "ErrImagePull", "message": done.stderr.decode(errors="replace")[:200]}
             pod["status"] = {"phase": "Pending", "containerStatuses": [{"name": "job", "state": {"waiting": waiting}}]}
             return
-        ended = {"exitCode": done.returncode, "reason": "Completed" if done.returncode == 0 else "Error"}
+        self._ended(pod, done.returncode)
+
+    def _ended(self, pod: dict[str, Any], code: int) -> None:
+        ended = {"exitCode": code, "reason": "Completed" if code == 0 else "Error"}
         pod["status"] = {
-            "phase": "Succeeded" if done.returncode == 0 else "Failed",
+            "phase": "Succeeded" if code == 0 else "Failed",
             "containerStatuses": [{"name": "job", "state": {"terminated": ended}}],
         }
 
@@ -138,7 +151,8 @@ def kube_api(directory: Path, docker: dict[str, str]) -> Iterator[tuple[Cluster,
             if self.command == "POST":
                 return self._say(cluster.create(namespace, self._body()), 201)
             if name is None:
-                return self._refuse(405, "MethodNotAllowed", "list is not there")
+                items = [one for (where, _name), one in cluster.pods.items() if where == namespace]
+                return self._say({"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": items})
             pod = cluster.pods.get((namespace, name))
             if pod is None:
                 return self._refuse(404, "NotFound", f'pods "{name}" not found')

@@ -240,11 +240,7 @@ def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     reason = cluster.missing()
     if reason is not None:
         pytest.skip(reason)
-    directory = tmp_path_factory.mktemp("slurm")
-    for parent in (directory, *directory.parents):
-        if parent.stat().st_mode & 0o1 == 0:
-            parent.chmod(parent.stat().st_mode | 0o11)  # munge's user passes through
-    with cluster.slurm(directory) as env:
+    with cluster.slurm(tmp_path_factory.mktemp("slurm")) as env:
         yield env
 
 
