@@ -10,6 +10,7 @@ said, with what to type.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from itertools import islice
@@ -17,8 +18,11 @@ from typing import Any, TypeVar
 
 import click
 
+from lakeshore.client.following import Follower
+
 from .numbers import Whole
-from .output import plain, print_json, print_table, say
+from .output import json_text, plain, print_json, print_table, say, table_text
+from .watching import shown
 
 F = TypeVar("F", bound=Callable[..., Any])
 R = TypeVar("R")
@@ -76,6 +80,41 @@ def listed(
         print_table(columns, [cells(row, now) for row in rows], right=right, flexible=gives)
     if more and rows:
         say(f"{len(rows)} shown; more with {more}")
+
+
+def watched(look: Callable[[], functools.partial[None]], every: float | None, changes: Follower) -> None:
+    """A `listed(…)` that is yet to be called: called, or with `every` shown again and again."""
+    if every is None:
+        look()()
+        return
+
+    def text() -> str:
+        made = look()
+        return listed_text(*made.args, **made.keywords)
+
+    shown(text, every, changes)
+
+
+def listed_text(
+    rows: Sequence[R],
+    *,
+    columns: Sequence[str],
+    cells: Callable[[R, datetime], Sequence[str]],
+    empty: str,
+    gives: str | Sequence[str],
+    right: Iterable[str] = (),
+    as_json: bool = False,
+    json_rows: Callable[[R], Any] | None = None,
+    more: str | None = None,
+) -> str:
+    """What `listed` prints, in one piece."""
+    if as_json:
+        return json_text([row if json_rows is None else json_rows(row) for row in rows])
+    if not rows:
+        return f"{empty}\n"
+    now = datetime.now(UTC)
+    table = table_text(columns, [cells(row, now) for row in rows], right=right, flexible=gives)
+    return f"{table}{len(rows)} shown; more with {more}\n" if more else table
 
 
 def facts(pairs: Iterable[tuple[str, object]]) -> list[str]:

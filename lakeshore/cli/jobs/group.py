@@ -6,6 +6,7 @@ Reference: get-started/jobs.md; cli/examples/queues-and-jobs.md. `list --json` i
 
 from __future__ import annotations
 
+import functools
 import sys
 from datetime import UTC, datetime
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 import click
 
 from lakeshore.client.errors import ApiError
+from lakeshore.client.following import Follower
 from lakeshore.wire.errors import NameError_
 from lakeshore.wire.names import check_queue
 
@@ -20,11 +22,12 @@ from ..completing.kinds import STATES
 from ..exits import ExitCode
 from ..failures import Failure
 from ..groups import Group
-from ..listing import first, json_option, limit_options, listed
+from ..listing import first, json_option, limit_options, listed, watched
 from ..named import Named
 from ..numbers import Age, Whole
 from ..output import age, ahead, duration, indented, local_time, moment, plain, print_json, say
 from ..server import connect, server_options
+from ..watching import watch_option
 from .logs import logs
 
 ENDS = STATES[2:]
@@ -51,6 +54,7 @@ def jobs() -> None:
 @click.option("--offset", type=Whole(min=0), default=0, show_default=True, metavar="<n>")
 @json_option
 @click.option("--envelope", is_flag=True, help="JSON as the server gives it: {invocations, limit, offset, count}.")
+@watch_option
 @server_options
 @click.pass_context
 def list_(
@@ -64,6 +68,7 @@ def list_(
     offset: int,
     as_json: bool,
     envelope: bool,
+    watch: float | None,
     url: str | None,
     namespace: str | None,
     token: str | None,
@@ -73,25 +78,31 @@ def list_(
     if delayed and states:
         raise Failure("--delayed is a part of `--state queued`: give one of them", code=ExitCode.USAGE)
     states = ("delayed",) if delayed else states
+    if watch is not None and envelope:
+        raise Failure("--watch shows rows: leave --envelope out", code=ExitCode.USAGE)
     with connect(ctx, url, namespace, token) as server:
         if envelope:
             print_json(server.invocations(states=states, worker=worker, queue=queue, limit=limit, offset=offset))
             return
         page = _MOST if every else min(limit + 1, _MOST)
-        pages = server.every_invocation(states=states, worker=worker, queue=queue, offset=offset, page=page)
-        found, more = first(pages, None if every else limit)
-    rows = [_row(row) for row in found]
-    matching = " match" if states or worker or queue or offset else ""
-    listed(
-        rows,
-        columns=("id", "state", "worker", "queue", "attempt", "submitted", "started", "function"),
-        cells=_cells,
-        right=("attempt", "submitted", "started"),
-        gives=("worker", "function", "queue"),
-        empty=f"no invocations{matching} in namespace {server.namespace!r}",
-        as_json=as_json,
-        more=f"--offset {offset + limit}, or --all" if more else None,
-    )
+        matching = " match" if states or worker or queue or offset else ""
+
+        def look() -> functools.partial[None]:
+            pages = server.every_invocation(states=states, worker=worker, queue=queue, offset=offset, page=page)
+            found, more = first(pages, None if every else limit)
+            return functools.partial(
+                listed,
+                [_row(row) for row in found],
+                columns=("id", "state", "worker", "queue", "attempt", "submitted", "started", "function"),
+                cells=_cells,
+                right=("attempt", "submitted", "started"),
+                gives=("worker", "function", "queue"),
+                empty=f"no invocations{matching} in namespace {server.namespace!r}",
+                as_json=as_json,
+                more=f"--offset {offset + limit}, or --all" if more else None,
+            )
+
+        watched(look, watch, Follower(server, ("invocations",)))
 
 
 @jobs.command()

@@ -5,20 +5,23 @@ Reference: cli/examples/queues-and-jobs.md; get-started/queues.md.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
 import click
 
+from lakeshore.client.following import Follower
 from lakeshore.client.queues import Queues
 from lakeshore.client.workers import Workers
 
 from ..daemon.named import find
-from ..listing import facts, json_option, limit_options, listed
+from ..listing import facts, json_option, limit_options, listed, watched
 from ..named import Named
 from ..output import age, duration, indented, local_time, plain, print_json
 from ..server import connect, server_options
+from ..watching import watch_option
 
 STATES = ("active", "draining", "paused", "archived")
 COLUMNS = ("name", "kind", "state", "members", "provider", "elasticity", "description")
@@ -28,24 +31,36 @@ name_argument = click.argument("name", metavar="<name>", type=Named("queues"))
 @click.command()
 @click.option("--state", type=click.Choice(STATES), help="Only these.")
 @json_option
+@watch_option
 @server_options
 @click.pass_context
 def ls(
-    ctx: click.Context, state: str | None, as_json: bool, url: str | None, namespace: str | None, token: str | None
+    ctx: click.Context,
+    state: str | None,
+    as_json: bool,
+    watch: float | None,
+    url: str | None,
+    namespace: str | None,
+    token: str | None,
 ) -> None:
     """List queues; also those of the org's other namespaces."""
     with connect(ctx, url, namespace, token) as server:
-        rows = Queues(server).all(state=state)
-    several = len({row.get("namespace") for row in rows}) > 1
-    listed(
-        rows,
-        columns=(COLUMNS[0], "namespace", *COLUMNS[1:]) if several else COLUMNS,
-        cells=lambda row, _now: _cells(row, several),
-        right=("members",),
-        gives=("description", "provider", "elasticity"),
-        empty=f"no queues{' match' if state else ''} in namespace {server.namespace!r}",
-        as_json=as_json,
-    )
+
+        def look() -> functools.partial[None]:
+            rows = Queues(server).all(state=state)
+            several = len({row.get("namespace") for row in rows}) > 1
+            return functools.partial(
+                listed,
+                rows,
+                columns=(COLUMNS[0], "namespace", *COLUMNS[1:]) if several else COLUMNS,
+                cells=lambda row, _now: _cells(row, several),
+                right=("members",),
+                gives=("description", "provider", "elasticity"),
+                empty=f"no queues{' match' if state else ''} in namespace {server.namespace!r}",
+                as_json=as_json,
+            )
+
+        watched(look, watch, Follower(server, ("queues",)))
 
 
 @click.command()
