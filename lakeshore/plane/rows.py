@@ -47,15 +47,24 @@ def page(
 
 def some(rows: Rows, ns: str, seqs: Iterable[int], ids: Sequence[str] = ()) -> list[dict[str, Any]]:
     """Those of these rows that the namespace has, by `seq` or by id; each once, in no order. Some hundred at a time."""
+    return [_as_map(row) for row in _those(rows, SQL.listed, ns, seqs, ids)]
+
+
+def named(rows: Rows, ns: str, seqs: Iterable[int], ids: Sequence[str] = ()) -> list[dict[str, Any]]:
+    """The same, of each only `seq` and `id`."""
+    return [{"seq": seq, "id": id_} for seq, id_ in _those(rows, SQL.listed_names, ns, seqs, ids)]
+
+
+def _those(rows: Rows, select: str, ns: str, seqs: Iterable[int], ids: Sequence[str]) -> Iterable[tuple[Any, ...]]:
     found: dict[int, tuple[Any, ...]] = {}
     if listed := ",".join(map(str, seqs)):
-        found |= {row[0]: row for row in rows(f"{SQL.listed}\nWHERE seq IN ({listed}) AND +ns = :ns", {"ns": ns})}
+        found |= {row[0]: row for row in rows(f"{select}\nWHERE seq IN ({listed}) AND +ns = :ns", {"ns": ns})}
     if ids:
-        named = {f"id_{k}": id_ for k, id_ in enumerate(ids)}
-        places = ",".join(f":{name}" for name in named)
-        text = f"{SQL.listed}\nWHERE id IN ({places}) AND +ns = :ns"
-        found |= {row[0]: row for row in rows(text, {"ns": ns, **named})}
-    return [_as_map(row) for row in found.values()]
+        values = {f"id_{k}": id_ for k, id_ in enumerate(ids)}
+        places = ",".join(f":{name}" for name in values)
+        text = f"{select}\nWHERE id IN ({places}) AND +ns = :ns"
+        found |= {row[0]: row for row in rows(text, {"ns": ns, **values})}
+    return found.values()
 
 
 def ended(rows: Rows, ns: str, invocation_id: str) -> Ended:

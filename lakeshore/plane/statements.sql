@@ -420,6 +420,9 @@ SELECT seq, id, ns, queue, state, priority, key, hash, function, run_config, cod
        finished_at, due
 FROM invocation
 
+-- name: listed_names
+SELECT seq, id FROM invocation
+
 -- name: list_queued
 SELECT seq FROM invocation INDEXED BY invocation_queued WHERE ns = :ns AND state = 'queued' AND seq < :before
 

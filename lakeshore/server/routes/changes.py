@@ -35,7 +35,6 @@ _AT_ONCE: Final = 16
 """So many invocations are read where we are; more of them in the thread that reads pages."""
 _SHOWN: Final = frozenset({"invocations", "queues", "workers", "exec"})
 """Kinds whose rows an answer carries; of the others it names what changed."""
-_Place = tuple[str, str]
 
 
 class ChangesQuery(TypedDict, total=False):
@@ -217,7 +216,7 @@ async def _told(app: App, request: Request, news: News, with_rows: bool) -> Resp
     for (kind, ns), entries in named.items():
         found: Mapping[int | str, Mapping[str, object]] = {}
         if kind in _SHOWN:
-            found = await _rows(app, kind, ns, [entry.row for entry in entries])
+            found = await _rows(app, kind, ns, [entry.row for entry in entries], with_rows)
         for entry in entries:
             row = found.get(entry.row)
             if row is None and type(entry.row) is int:
@@ -254,21 +253,26 @@ def _newest_first(row: Mapping[str, Any]) -> int:
     return -int(row["seq"])
 
 
-async def _rows(app: App, kind: str, ns: str, names: list[int | str]) -> Mapping[int | str, Mapping[str, object]]:
-    """The rows of these that there are, as lists show them."""
+async def _rows(
+    app: App, kind: str, ns: str, names: list[int | str], whole: bool
+) -> Mapping[int | str, Mapping[str, object]]:
+    """The rows of these that there are, as lists show them; not `whole`: of invocations only what names them."""
     if kind == "invocations":
         whys: dict[Alike, Why] = {}
         found: dict[int | str, Mapping[str, object]] = {}
-        for row in await _read(app, ns, names):
-            found[row["seq"]] = found[row["id"]] = invocations.row_body(app, row, whys)
+        for row in await _read(app, ns, names, rows.some if whole else rows.named):
+            body = invocations.row_body(app, row, whys) if whole else row
+            found[row["seq"]] = found[row["id"]] = body
         return found
     bodies = {"queues": queues.bodies, "workers": workers.bodies, "exec": exec_jobs.bodies}[kind]
     return dict(bodies(app, ns, [str(name) for name in names]).items())
 
 
-async def _read(app: App, ns: str, names: Iterable[int | str]) -> list[dict[str, Any]]:
+async def _read(
+    app: App, ns: str, names: Iterable[int | str], read: Callable[..., list[dict[str, Any]]] = rows.some
+) -> list[dict[str, Any]]:
     seqs = [name for name in names if isinstance(name, int)]
     ids = [name for name in names if isinstance(name, str)]
     if len(seqs) + len(ids) <= _AT_ONCE:
-        return rows.some(app.dispatcher.rows, ns, seqs, ids)
-    return await app.pages.run(functools.partial(rows.some, ns=ns, seqs=seqs, ids=ids))
+        return read(app.dispatcher.rows, ns, seqs, ids)
+    return await app.pages.run(functools.partial(read, ns=ns, seqs=seqs, ids=ids))
