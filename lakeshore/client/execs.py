@@ -69,6 +69,11 @@ class Execs:
         """What there is, newest first."""
         return self._api.rows(self._api.ours("exec"), "execs")
 
+    def last_of(self, worker_id: str) -> Row | None:
+        """The newest one of that daemon; None when it has none."""
+        found = self._api.map("GET", self._api.ours("exec"), [("worker", worker_id), ("limit", 1)]).get("execs")
+        return found[0] if found else None
+
     def show(self, exec_id: str, *, wait_s: float = 0.0) -> Row:
         """The whole record, at once or when it has ended, within `wait_s` (`LONGEST_WAIT_S` at most)."""
         return self._api.map("GET", self._api.ours("exec", exec_id), [("wait_s", f"{wait_s:g}")])

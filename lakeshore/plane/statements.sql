@@ -184,6 +184,9 @@ SELECT data, blob, size, sha256 FROM args WHERE seq = :seq
 -- name: put_result
 INSERT OR REPLACE INTO result (seq, data, blob, size, sha256) VALUES (:seq, :data, :blob, :size, :sha256)
 
+-- name: sizes
+SELECT (SELECT size FROM args WHERE seq = :seq), (SELECT size FROM result WHERE seq = :seq)
+
 -- name: next_oldest
 SELECT seq, priority FROM invocation
 WHERE ns = :ns AND queue = :queue AND state = 'queued' AND needs IS :needs ORDER BY priority DESC, seq ASC LIMIT :limit

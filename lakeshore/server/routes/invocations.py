@@ -7,6 +7,8 @@ import hashlib
 import time
 from typing import Annotated, Any, Final, NotRequired, TypedDict
 
+import trio
+
 from ...plane import rows
 from ...plane.contract import DELAYED, STATES, TERMINAL, UnknownInvocation
 from ...plane.retention import Filter
@@ -73,6 +75,10 @@ class InvocationShown(TypedDict):
     parentInvocationId: str | None
     rootInvocationId: str | None
     correlationId: str | None
+    argsBytes: NotRequired[int | None]
+    resultBytes: NotRequired[int | None]
+    frames: NotRequired[int]
+    leaseLeftS: NotRequired[float]
 
 
 class InvocationList(TypedDict):
@@ -172,6 +178,18 @@ def row_body(app: App, row: dict[str, Any], whys: dict[Alike, Why] | None = None
     }
 
 
+def _of_one(app: App, row: dict[str, Any]) -> dict[str, Any]:
+    """What a list would be too slow with: the sizes in bytes (null: there is none), how many frames were posted, and,
+    of one that runs, for how many seconds its worker may still be silent.
+    """
+    args, result = app.dispatcher.rows(SQL.sizes, {"seq": row["seq"]})[0]
+    told = {"argsBytes": args, "resultBytes": result, "frames": row["last_frame"] + 1}
+    lease = app.dispatcher.leases.holder(row["id"])
+    if lease is not None and row["state"] == "running":
+        told["leaseLeftS"] = round(max(lease.until - trio.current_time(), 0.0), 1)
+    return told
+
+
 @functools.lru_cache(maxsize=4096)
 def _function_id(*named: str) -> str:
     """An id for what names a function, of the shape that ids of documents have."""
@@ -235,8 +253,9 @@ async def counts(app: App, request: Request, caller: Caller) -> Response:
 
 @route(InvocationShown, refuses=(404, 422))
 async def show(app: App, request: Request, caller: Caller) -> Response:
-    """GET /v1/namespaces/:ns/invocations/:id"""
-    return answer(request, row_body(app, _row(app, caller.ns, request)))
+    """GET /v1/namespaces/:ns/invocations/:id: the row, and what is asked of one alone."""
+    row = _row(app, caller.ns, request)
+    return answer(request, row_body(app, row) | _of_one(app, row))
 
 
 @route({200: InvocationShown, 202: InvocationCancelling}, refuses=(404, 409, 422))

@@ -13,7 +13,8 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from rich.text import Text
@@ -27,14 +28,17 @@ from ..theme import THEME
 from . import chrome, following
 from .actions import Action, offered
 from .help import Help
+from .history import History
 from .items import Item
 from .listing import Head, Listing
+from .pane import Pane
 from .server import Server
-from .tabs import NAMES, TABS
+from .tabs import NAMES, QUEUES, TABS
 from .tally import Tally
 from .view import View
 
 if TYPE_CHECKING:
+    from .feed import Feed
     from .reading import Lane, Reader
 
 LEAST_S: Final = 1.0
@@ -79,9 +83,12 @@ class Dashboard(App[None]):
         Binding("pagedown", "page(1)", show=False),
         Binding("home", "end(-1)", show=False),
         Binding("end", "end(1)", show=False),
+        Binding("enter", "open", show=False),
+        Binding("left", "neighbour(-1)", show=False),
+        Binding("right", "neighbour(1)", show=False),
         Binding("R", "refresh_now", show=False),
         Binding("slash", "filter", show=False),
-        Binding("escape", "unfilter", show=False),
+        Binding("escape", "escape", show=False),
         Binding("less_than_sign", "sort(-1)", show=False),
         Binding("greater_than_sign", "sort(1)", show=False),
         Binding("S", "reverse", show=False),
@@ -100,6 +107,7 @@ class Dashboard(App[None]):
         tab: str = NAMES[0],
         told: str | None = None,
         follows: bool = True,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         # With the terminal's own colours NO_COLOR leaves none; with a theme's it would leave greys.
         super().__init__(ansi_color=True if "NO_COLOR" in os.environ else None)
@@ -119,14 +127,27 @@ class Dashboard(App[None]):
         self._places: list[tuple[int, int, str]] = []
         self._bar, self._line, self._banner = Line(id="bar"), Line(id="server"), Line(id="banner")
         self._head = Head(self._active, id="head")
-        self._list = Listing(self._active, server.namespace, id="list")
+        self._list = Listing(self._active, server.namespace, clock, id="list")
+        self._history = History()
+        self._pane = Pane(self._history, clock, id="pane")
+        self._feed: Feed | None = None
         self._input = Input(id="filter", placeholder="words, or column:word", select_on_focus=False)
         self._say, self._legend = Line(id="say"), Line(id="legend")
 
     # -- what is there ---------------------------------------------------------------------------------------------
 
     def compose(self) -> ComposeResult:
-        yield from (self._bar, self._line, self._banner, self._head, self._list, self._input, self._say, self._legend)
+        yield from (
+            self._bar,
+            self._line,
+            self._banner,
+            self._head,
+            self._list,
+            self._pane,
+            self._input,
+            self._say,
+            self._legend,
+        )
 
     def on_mount(self) -> None:
         self.register_theme(THEME)
@@ -136,7 +157,7 @@ class Dashboard(App[None]):
         if not self.is_headless:
             for number in (signal.SIGTERM, signal.SIGHUP):
                 loop.add_signal_handler(number, self._leave, number)
-        self.set_interval(_AGES_S, self._list.redraw)
+        self.set_interval(_AGES_S, self._age)
         self.call_after_refresh(self._start)
 
     async def on_unmount(self) -> None:
@@ -145,6 +166,9 @@ class Dashboard(App[None]):
 
     def on_resize(self) -> None:
         self._draw()
+
+    def _age(self) -> None:
+        (self._list if self._pane.item is None else self._pane).redraw()
 
     def _draw(self) -> None:
         """All but the rows."""
@@ -156,7 +180,7 @@ class Dashboard(App[None]):
         if self._failure is not None:
             again = min(self._interval, RETRY_S)
             self._banner.say(chrome.banner(self._server.url, self._failure, self._last_at, again))
-        self._legend.say(chrome.legend(width))
+        self._legend.say(chrome.legend(width, pane=self._pane.item is not None))
         self._draw_line()
 
     def _draw_line(self) -> None:
@@ -167,10 +191,15 @@ class Dashboard(App[None]):
         elif self._status is not None:
             self._say.say(self._status)
         else:
-            self._say.say(chrome.idle(self._active, self._offered(), self.size.width))
+            self._say.say(chrome.idle(self._active, self._target(), self._offered(), self.size.width))
 
     def _offered(self) -> list[Action]:
-        return offered(self._active.tab.actions, self._active.selected, self._server.namespace)
+        return offered(self._active.tab.actions, self._target(), self._server.namespace)
+
+    def _target(self) -> Item | None:
+        """The row that actions are of: the pane's, while it is there; else the selected one."""
+        of = self._pane.item
+        return self._active.selected if of is None else next((o for o in self._active.items if o.id == of.id), None)
 
     # -- asking ----------------------------------------------------------------------------------------------------
 
@@ -261,6 +290,12 @@ class Dashboard(App[None]):
         view.show(list(items))
         if view is self._active:
             self._list.settle(before)
+            if self._feed is not None:
+                self._feed.look()
+        if view.tab is QUEUES:
+            self._history.keep(item.id for item in view.items)
+            for item in view.items:
+                self._history.put(item.id, item.row, time.monotonic())
         self._draw()
 
     # -- keys ------------------------------------------------------------------------------------------------------
@@ -269,7 +304,9 @@ class Dashboard(App[None]):
         """While a question stands no key but its answers does anything; before another screen only its own do."""
         if self._question is not None:
             return False
-        return len(self.screen_stack) < 2 or action not in ("turn", "tab", "filter", "help")
+        if len(self.screen_stack) > 1:
+            return action not in ("turn", "tab", "filter", "help", "open", "neighbour", "escape")
+        return self._pane.item is None or action not in ("filter", "sort", "reverse", "open")
 
     def on_key(self, event: ui.Key) -> None:
         if self._question is not None:
@@ -291,7 +328,7 @@ class Dashboard(App[None]):
 
     def act(self, action: Action) -> None:
         """Do it to the selected row; ask first, where it destroys."""
-        item = None if action.everywhere else self._active.selected
+        item = None if action.everywhere else self._target()
         self._status = None
         if action.question is not None:
             self._question = (action, item)
@@ -322,6 +359,7 @@ class Dashboard(App[None]):
     def action_tab(self, name: str) -> None:
         if name == self._active.tab.name:
             return
+        self._close_pane()
         self._active = self._views[name]
         self._close_filter()
         self._status = None
@@ -331,25 +369,67 @@ class Dashboard(App[None]):
         self._again.set()
 
     def action_move(self, rows: int) -> None:
-        self._list.move(rows)
+        self._mover.move(rows)
 
     def action_page(self, pages: int) -> None:
-        self._list.move(pages * self._list.page)
+        self._mover.move(pages * self._mover.page)
 
     def action_end(self, direction: int) -> None:
-        self._list.move(direction * len(self._active.shown))
+        self._mover.move(direction * self._mover.length)
+
+    @property
+    def _mover(self) -> Listing | Pane:
+        return self._list if self._pane.item is None else self._pane
+
+    def action_open(self) -> None:
+        """The detail pane of the selected row."""
+        item = self._active.selected
+        if item is not None:
+            self._status = None
+            self._pane.open(self._active.tab, item)
+            self._head.display = self._list.display = False
+            self._attend(item)
+            self._draw()
+
+    def action_neighbour(self, rows: int) -> None:
+        """In the pane, the row after or before."""
+        if self._pane.item is not None:
+            self._active.move(rows)
+            self.action_open()
+
+    def _attend(self, item: Item) -> None:
+        """Read what there is of it, as long as its pane is open."""
+        from .feed import Feed  # wall: after the first picture
+
+        self._feed = Feed(self._server, self._active.tab, item, interval=self._interval, tell=self._pane.put)
+        self.run_worker(self._feed.run(), group="feed", exclusive=True, exit_on_error=True)
+
+    def _close_pane(self) -> None:
+        if self._pane.item is not None:
+            self.workers.cancel_group(self, "feed")
+            self._feed = None
+            self._pane.close()
+            self._head.display = self._list.display = True
+            self._list.settle()
+            self._draw()
 
     def action_refresh_now(self) -> None:
         self._status = None
         self._draw_line()
         self._again.set()
+        if self._feed is not None:
+            self._feed.look()
 
     def action_filter(self) -> None:
         self._input.value = self._active.filter
         self._input.add_class("-shown")
         self._input.focus()
 
-    def action_unfilter(self) -> None:
+    def action_escape(self) -> None:
+        """From the pane to the list; there, show all rows."""
+        if self._pane.item is not None:
+            self._close_pane()
+            return
         self._close_filter()
         self._status = None
         self._look_for("")
@@ -363,7 +443,7 @@ class Dashboard(App[None]):
         self._sorted()
 
     def action_copy(self) -> None:
-        item = self._active.selected
+        item = self._target()
         if item is not None:
             self.copy_to_clipboard(item.id)
             self._status = chrome.outcome(f"copied {item.id}", good=True)
@@ -375,11 +455,14 @@ class Dashboard(App[None]):
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
         """The palette: what may be done to the selected row, the tabs, and Textual's own."""
         for action in self._offered():
-            item = "" if action.everywhere or self._active.selected is None else f" {self._active.selected.name}"
+            target = self._target()
+            item = "" if action.everywhere or target is None else f" {target.name}"
             yield SystemCommand(f"{action.name}{item}", action.what, lambda action=action: self.act(action))
         for view in self._views.values():
             name = view.tab.name
             yield SystemCommand(view.tab.title, f"show the {name}", lambda name=name: self.action_tab(name))
+        if self._target() is not None and self._pane.item is None:
+            yield SystemCommand("Open", "all that is known of the selected row", self.action_open)
         yield SystemCommand("Refresh", "read this tab now", self.action_refresh_now)
         yield SystemCommand("Help", "every key", self.action_help)
         for command in super().get_system_commands(screen):
@@ -399,6 +482,10 @@ class Dashboard(App[None]):
             again = event.column == self._active.column
             self._active.sort(event.column, descending=again and not self._active.descending)
             self._sorted()
+
+    def on_listing_opened(self) -> None:
+        if self._question is None:
+            self.action_open()
 
     def on_listing_moved(self) -> None:
         self._status = None

@@ -26,9 +26,19 @@ ACTIVE: Final = Style(reverse=True, bold=True)
 _STYLES: Final = {"queued": Style(color="#5fd7d7"), "running": Style(color="#5fafd7"), "failed": BAD}
 LEGEND: Final = (
     ("↑/↓", "select"),
+    ("Enter", "open"),
     ("Tab", "next"),
     ("/", "filter"),
     ("<", "sort"),
+    ("R", "refresh"),
+    ("Y", "copy id"),
+    ("?", "help"),
+    ("q", "quit"),
+)
+PANE_LEGEND: Final = (
+    ("Esc", "back"),
+    ("↑/↓", "scroll"),
+    ("←/→", "row before, next"),
     ("R", "refresh"),
     ("Y", "copy id"),
     ("?", "help"),
@@ -38,6 +48,10 @@ KEYS: Final = (
     ("Tab, Shift+Tab", "the next tab, the one before"),
     ("1 2 3 4", "Workers, Queues, Invocations, Storage"),
     ("↑ ↓, page keys, Home, End", "another row; so do a click and the wheel"),
+    (
+        "Enter, a click on the selected row",
+        "open it; there ↑ ↓ scroll, ← → lead to the row before and the next, Esc back",
+    ),
     ("R", "refresh this tab now"),
     ("/", "filter: words that a row must have, or column:word, as state:failed; Esc shows all"),
     ("< >", "sort by the column before, by the next one; so does a click on a title"),
@@ -109,14 +123,13 @@ def doing(action: Action, item: Item | None) -> Text:
     return Text(f" … {action.name}{'' if item is None else f' {item.name}'}", style=FAINT, no_wrap=True)
 
 
-def idle(view: View, may: Sequence[Action], width: int) -> Text:
-    """The selected row's whole name, and all that may be done to it."""
+def idle(view: View, item: Item | None, may: Sequence[Action], width: int) -> Text:
+    """That row's whole name, and all that may be done to it."""
     text = Text(no_wrap=True, overflow="ellipsis")
     place = f" {view.at + 1:,}/{len(view.shown):,}" if view.shown else " 0"
     if len(view.shown) != len(view.items):
         place += f" of {len(view.items):,}, filter {view.filter!r}"
     hint = hints(may)
-    item = view.selected
     room = width - cell_len(place) - cell_len(hint) - 5
     name = "" if item is None else cut(drawable(item.id), max(room, 8))
     text.append(place, style=FAINT)
@@ -132,10 +145,10 @@ def marked(hint: str) -> Text:
     return text
 
 
-def legend(width: int) -> Text:
-    """The footer: as much of it as fits."""
+def legend(width: int, *, pane: bool = False) -> Text:
+    """The footer: as much of it as fits; of the detail pane, where that is open."""
     text = Text(no_wrap=True, overflow="crop")
-    for key, what in LEGEND:
+    for key, what in PANE_LEGEND if pane else LEGEND:
         if cell_len(text.plain) + cell_len(key) + cell_len(what) + 3 > width:
             break
         text.append(f" {key} ", style=KEY).append(f"{what} ", style=FAINT)

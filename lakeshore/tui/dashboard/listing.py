@@ -6,7 +6,8 @@ it down. Hints stand after the cells; where they have no room their keys do. Ref
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from collections.abc import Callable
+from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 from rich.cells import cell_len
@@ -53,9 +54,12 @@ class Listing(ScrollView, can_focus=False):
     class Moved(Message):
         """Another row is selected."""
 
-    def __init__(self, view: View, namespace: str, *, id: str | None = None) -> None:
+    class Opened(Message):
+        """The row that was selected already is clicked."""
+
+    def __init__(self, view: View, namespace: str, clock: Callable[[], datetime], *, id: str | None = None) -> None:
         super().__init__(id=id)
-        self.view, self._namespace = view, namespace
+        self.view, self._namespace, self._clock = view, namespace, clock
         self._tops: dict[str, int] = {}
         self._drawn: list[Line | None] = []
 
@@ -80,7 +84,7 @@ class Listing(ScrollView, can_focus=False):
 
     def redraw(self) -> None:
         """The lines of which anything has changed: ages do, by themselves."""
-        now = datetime.now(UTC)
+        now = self._clock()
         made = [self._line(y, now) for y in range(self._height)]
         if len(made) != len(self._drawn) or not self.view.shown:
             self.refresh()
@@ -96,6 +100,11 @@ class Listing(ScrollView, can_focus=False):
     def page(self) -> int:
         """Rows of a screen."""
         return max(self._height - 1, 1)
+
+    @property
+    def length(self) -> int:
+        """Rows of it all."""
+        return len(self.view.shown)
 
     def move(self, rows: int) -> None:
         """Select another row, so many further down."""
@@ -131,7 +140,10 @@ class Listing(ScrollView, can_focus=False):
     def on_click(self, event: ui.Click) -> None:
         place = event.get_content_offset(self)
         if place is not None and place.y + self.top < len(self.view.shown):
-            self.select(place.y + self.top)
+            if place.y + self.top == self.view.at:
+                self.post_message(self.Opened())
+            else:
+                self.select(place.y + self.top)
 
     def on_scroll_to(self, _: ScrollTo) -> None:
         self.call_after_refresh(self._dragged)
@@ -143,7 +155,7 @@ class Listing(ScrollView, can_focus=False):
 
     def render_line(self, y: int) -> Strip:
         width = self._width
-        line = self._line(y, datetime.now(UTC))
+        line = self._line(y, self._clock())
         if line is None:
             told = self._nothing(y)
             return Strip([Segment(told, FAINT)]).adjust_cell_length(width).apply_style(self.rich_style)
