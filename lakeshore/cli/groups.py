@@ -71,9 +71,7 @@ class Group(click.Group):
         return said, command, rest
 
     def _meant(self, ctx: click.Context, name: str) -> str:
-        known = self.list_commands(ctx)
-        working = [command for command in known if command not in NOT_BUILT]
-        return meant(name, working) or meant(name, known, closeness=0.6)
+        return meant(name, self.list_commands(ctx))
 
 
 class LazyGroup(Group):
@@ -136,7 +134,7 @@ class Program(Group):
             for above, group in groups
             if isinstance(group, click.Group) and name in group.list_commands(ctx)
         ]
-        return or_(verbs) if verbs else super()._meant(ctx, name)
+        return or_(verbs) or meant(name, COMMANDS) or meant(name, NOT_BUILT, closeness=0.6)
 
 
 class Refused(click.Command):

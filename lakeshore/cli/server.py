@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -14,6 +15,7 @@ from .choice import Choice, choose, choose_admin
 from .exits import ExitCode
 from .failures import Failure
 from .named import Named
+from .waiting import counted
 
 F = TypeVar("F", bound=Callable[..., Any])
 url_option = click.option("--url", metavar="<url>", help="Control plane (LAKESHORE_URL).")
@@ -56,6 +58,8 @@ def flags_of(ctx: click.Context, url: str | None, namespace: str | None) -> list
 def client_of(choice: Choice) -> ApiClient:
     """A client of that server. Failure (exit 2) for a malformed URL."""
     try:
-        return ApiClient(choice.url, namespace=choice.namespace, token=choice.token)
+        client = ApiClient(choice.url, namespace=choice.namespace, token=choice.token)
     except ValueError as error:
         raise Failure(str(error), code=ExitCode.USAGE) from error
+    client.around = functools.partial(counted, f"waiting for {client.url}")
+    return client

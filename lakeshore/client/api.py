@@ -14,6 +14,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from types import TracebackType
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -29,6 +30,7 @@ from .errors import ApiError, NotLakeshore
 
 INSIST_S = 20.0
 """How long a verb whose answer was lost is sent again: a server that restarts is back by then."""
+_WAITS = "wait_s"
 Query = Iterable[tuple[str, str | int | None]]
 
 
@@ -47,6 +49,8 @@ class ApiClient:
         self._connection = BlockingConnection(parse_target(url), connect_timeout=connect_timeout)
         self._timeout = timeout
         self._headers = headers_of(namespace, token)
+        self.around: Callable[[], AbstractContextManager[object]] = nullcontext
+        """What a request is made in, unless it waits for news by itself: a caller's way to tell that it takes long."""
         self.namespace = namespace
         self.has_token = bool(token)
 
@@ -235,15 +239,17 @@ class ApiClient:
         elif body is not None:
             headers.append(("content-type", "application/json"))
             data = json.dumps(body).encode()
-        answer = self._connection.request(
-            method,
-            with_query(path, query),
-            headers=headers,
-            body=data,
-            content_length=size,
-            timeout=self._timeout if timeout is None else timeout,
-            retry_stale=method == "GET",
-        )
+        query = list(query)
+        with nullcontext() if any(name == _WAITS for name, _value in query) else self.around():
+            answer = self._connection.request(
+                method,
+                with_query(path, query),
+                headers=headers,
+                body=data,
+                content_length=size,
+                timeout=self._timeout if timeout is None else timeout,
+                retry_stale=method == "GET",
+            )
         return read_answer(self.url, answer.status, answer.body)
 
     def insist(self, send: Callable[[], dict[str, Any]], lost: list[NetError]) -> dict[str, Any]:

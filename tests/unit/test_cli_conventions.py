@@ -88,15 +88,30 @@ ALONE = {
 """What asks no server, or another host first, or git."""
 GROUPS = (
     *("jobs", "admin", "daemon", "exec", "run", "nymph", "modes"),
+    *("queues", "secrets", "schedule"),
     *("tunnels", "mounts", "storage", "code"),
 )
 TALKS = [name for name in LEAVES if name.split()[0] in GROUPS and name not in ALONE]
 WORDS = {
     **dict.fromkeys(
-        ("<id>", "<id>…", "<token-id>", "<key-id>", "<exec-id>", "<name>", "<key>", "<org>", "<daemon>", "<command>…"),
+        (
+            "NAME",
+            "<id>",
+            "<id>…",
+            "<token-id>",
+            "<key-id>",
+            "<exec-id>",
+            "<name>",
+            "<key>",
+            "<org>",
+            "<daemon>",
+            "<command>…",
+        ),
         "x",
     ),
     **dict.fromkeys(("<script.py>", "<file>"), __file__),
+    "<module:function>": "module:function",
+    **dict.fromkeys(("<provider>", "<instance-id>"), "x"),
 }
 MORE = {
     "daemon kill": ["x"],
@@ -109,6 +124,10 @@ MORE = {
     "mounts update": ["--kwarg", "path=null"],
     "storage add": ["--kind", "s3"],
     "storage update": ["--description", "d"],
+    "queues patch": ["--description", "x"],
+    "schedule add": ["--every", "5m"],
+    "secrets add": ["--kind", "opaque", "--from-file", __file__],
+    "secrets rotate": ["--from-file", __file__],
     "modes update": ["--field", "tags=null"],
     "daemon set-target-version": ["1"],
     "exec": ["--queue", "q"],

@@ -25,6 +25,7 @@ from ..failures import Failure
 from ..groups import LazyGroup
 from ..listing import json_option, listed
 from ..named import Named
+from ..nearest import no_such_option
 from ..numbers import Whole
 from ..output import age, plain, print_json, say
 from ..remote_failures import told
@@ -110,7 +111,7 @@ def probe(alias: str | None, every: bool, timeout: int, as_json: bool, ssh_confi
     if alias is None and not every:
         raise click.UsageError("name a host, or --all for every one")
     if alias is not None and alias.startswith("-"):
-        raise click.UsageError(f"no such option: {alias}")
+        raise no_such_option(alias)
     if not every and alias not in known:
         raise Failure(
             f"no host '{alias}' in {ssh_config or '~/.ssh/config'}", hint="`lakeshore ssh discover` lists them"

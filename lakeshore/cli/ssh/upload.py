@@ -22,6 +22,7 @@ from ..confirming import somebody_is_there
 from ..exits import ExitCode
 from ..failures import Failure
 from ..named import Named
+from ..nearest import no_such_option
 from ..numbers import Whole
 from ..output import plain, print_json, say
 from ..secrets import keep_secret, text_of
@@ -103,7 +104,7 @@ def _chosen(ctx: click.Context, given: dict[str, Any]) -> list[HostEntry]:
     if alias is None or given["interactive"]:
         return _picked(ctx, given, entries(config))
     if alias.startswith("-"):
-        raise click.UsageError(f"no such option: {alias}")
+        raise no_such_option(alias)
     if alias not in aliases(config):
         raise Failure(f"no host '{alias}' in {config or '~/.ssh/config'}", hint="`lakeshore ssh discover` lists them")
     return [entry(alias, config)]
