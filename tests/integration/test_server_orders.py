@@ -167,7 +167,7 @@ def test_no_more_than_a_hundred_orders_wait_for_one_worker(daemon: Daemon) -> No
         ("setup", {"script": "#" * (256 * 1024 + 1)}, 413, "script"),
         ("hibernate", {}, 400, "until"),
         ("hibernate", {"until": "tomorrow"}, 400, "until"),
-        ("hibernate", {"until_epoch_s": True}, 400, "until"),
+        ("hibernate", {"until_epoch_s": True}, 400, "until_epoch_s"),
         ("queues", {}, 422, "add"),
         ("queues", {"add": "q"}, 422, "add"),
     ],
