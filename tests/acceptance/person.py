@@ -126,6 +126,21 @@ def somebody(pyz: Path) -> Iterator[Person]:
         subprocess.run(["userdel", "-r", name], check=False, capture_output=True)
 
 
+@contextmanager
+def served(person: Person, **environ: str) -> Iterator[str]:
+    """A control plane of theirs on any port; its URL."""
+    ready = person.home / "ready"
+    ready.unlink(missing_ok=True)
+    line = f"exec lakeshore serve --port 0 --state-dir {person.home}/state --ready-file {ready}"
+    process = person.starts(line, log=person.home / "log", **environ)
+    try:
+        until(lambda: ready.exists() or process.poll() is not None, "a server")
+        yield ready.read_text().strip()
+    finally:
+        process.terminate()
+        process.wait(20)
+
+
 def _killed(name: str) -> list[int]:
     uid = pwd.getpwnam(name).pw_uid
     found = []

@@ -11,11 +11,10 @@ import os
 import re
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from person import PYTHON, Person, short_place, somebody, until
+from person import PYTHON, Person, served, short_place, somebody
 from sshd import RemoteUser, running_sshd
 
 LONG_S = os.environ.get("SMOKE_LONG_S", "2")
@@ -58,7 +57,7 @@ def test_the_local_stack_comes_up_once_passes_its_ten_checks_and_goes_down(perso
     assert re.fullmatch(r"\d+(\.\d)?s", row[6])
     assert row[7] == socket.gethostname()
 
-    nowhere = person.shell("lakeshore daemon list")
+    nowhere = person.shell("lakeshore daemon list", LAKESHORE_STATE_DIR="/nowhere")  # none runs from there
     assert nowhere.returncode == 2
     assert nowhere.stderr.startswith("error: server not configured — run `lakeshore auth login")
     with served(person, LAKESHORE_ADMIN_TOKEN="operators") as enforced:
@@ -76,21 +75,6 @@ def test_the_local_stack_comes_up_once_passes_its_ten_checks_and_goes_down(perso
 
 
 # --- 07 and 08
-
-
-@contextmanager
-def served(person: Person, **environ: str) -> Iterator[str]:
-    """A control plane of theirs on any port; its URL."""
-    ready = person.home / "ready"
-    ready.unlink(missing_ok=True)
-    line = f"exec lakeshore serve --port 0 --state-dir {person.home}/state --ready-file {ready}"
-    process = person.starts(line, log=person.home / "log", **environ)
-    try:
-        until(lambda: ready.exists() or process.poll() is not None, "a server")
-        yield ready.read_text().strip()
-    finally:
-        process.terminate()
-        process.wait(20)
 
 
 @pytest.fixture

@@ -4,57 +4,19 @@ from __future__ import annotations
 
 import os
 import shlex
-import shutil
 import signal
 import socket
-import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from daemons import daemon
+from multiplexer import Session, needs_tmux
 from starting import CLEAN, environment, trees
 
 from lakeshore.tui.nymph_app import LEGEND
 
-TMUX = shutil.which("tmux")
-SHELL = "PS1='ready> ' exec /bin/sh"
-PATIENCE_S = 40.0
-pytestmark = pytest.mark.skipif(TMUX is None, reason="no tmux: install the Debian package tmux")
-
-
-class Session:
-    """A shell on a terminal of 100 columns and 30 lines, and what is to be seen there."""
-
-    def __init__(self, directory: Path, environ: dict[str, str]) -> None:
-        self._socket = directory / "tmux"
-        self._env = {**environ, "TERM": "xterm-256color", "ENV": "/dev/null"}
-        self._do("-f", "/dev/null", "new-session", "-d", "-x", "100", "-y", "30", "-c", str(directory), SHELL)
-
-    def _do(self, *arguments: str) -> str:
-        command = [str(TMUX), "-S", str(self._socket), *arguments]
-        return subprocess.run(command, check=True, capture_output=True, text=True, env=self._env, timeout=30).stdout
-
-    def type(self, text: str) -> None:
-        self._do("send-keys", "-l", text)
-        self._do("send-keys", "Enter")
-
-    def press(self, *keys: str) -> None:
-        self._do("send-keys", *keys)
-
-    def text(self) -> str:
-        return self._do("capture-pane", "-p")
-
-    def until(self, *words: str, there: bool = True) -> None:
-        """Until all of it is to be seen; or none."""
-        deadline = time.monotonic() + PATIENCE_S
-        while not all((word in text) is there for text in [self.text()] for word in words):
-            assert time.monotonic() < deadline, f"{words} {'not ' if there else ''}in\n{self.text()}"
-            time.sleep(0.05)
-
-    def close(self) -> None:
-        self._do("kill-server")
+pytestmark = needs_tmux
 
 
 @pytest.fixture
