@@ -130,8 +130,9 @@ def test_a_queue_is_told_with_its_depth_its_members_and_why_its_calls_wait(serve
             await shown.select("gpu")
             await shown.press("enter")
             await shown.until(lambda: re.search(r"queued +█* *█+ +2 +most 2", shown.text()))
+            await shown.until(lambda: re.search(r"ended/s +▁+ +0\.0", shown.text()))
             text = shown.text()
-            assert re.search(r"running +█+ +1 +most 1", text) and re.search(r"ended/s +▁+ +0\.0", text)
+            assert re.search(r"running +█+ +1 +most 1", text)
             assert "2: the one worker of queue 'gpu' is busy" in text and "elasticity  " in text
             assert re.search(rf"MEMBERS  1 *\n +box-{worker.machine[:6]} +active", text)
             submitted(server, ns, "gpu")

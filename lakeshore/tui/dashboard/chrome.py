@@ -49,8 +49,8 @@ KEYS: Final = (
     ("1 2 3 4", "Workers, Queues, Invocations, Storage"),
     ("↑ ↓, page keys, Home, End", "another row; so do a click and the wheel"),
     (
-        "Enter, a click on the selected row",
-        "open it; there ↑ ↓ scroll, ← → lead to the row before and the next, Esc back",
+        "Enter, a second click",
+        "open the row; there ↑ ↓ scroll, ← → lead to the row before and the next, Esc back",
     ),
     ("R", "refresh this tab now"),
     ("/", "filter: words that a row must have, or column:word, as state:failed; Esc shows all"),
@@ -126,7 +126,7 @@ def doing(action: Action, item: Item | None) -> Text:
 def idle(view: View, item: Item | None, may: Sequence[Action], width: int) -> Text:
     """That row's whole name, and all that may be done to it."""
     text = Text(no_wrap=True, overflow="ellipsis")
-    place = f" {view.at + 1:,}/{len(view.shown):,}" if view.shown else " 0"
+    place = f" {view.at + 1:,}/{len(view.shown):,}" if view.shown else " none"
     if len(view.shown) != len(view.items):
         place += f" of {len(view.items):,}, filter {view.filter!r}"
     hint = hints(may)
@@ -146,11 +146,18 @@ def marked(hint: str) -> Text:
 
 
 def legend(width: int, *, pane: bool = False) -> Text:
-    """The footer: as much of it as fits; of the detail pane, where that is open."""
-    text = Text(no_wrap=True, overflow="crop")
-    for key, what in PANE_LEGEND if pane else LEGEND:
-        if cell_len(text.plain) + cell_len(key) + cell_len(what) + 3 > width:
+    """The footer: as much of it as fits, its end before its middle; of the detail pane, where that is open."""
+    every = PANE_LEGEND if pane else LEGEND
+    sizes = [cell_len(key) + cell_len(what) + 3 for key, what in every]
+    count, room, shown = len(every), width, set()
+    for at in (0, count - 2, count - 1, *range(1, count - 2)):
+        if sizes[at] > room:
             break
+        shown.add(at)
+        room -= sizes[at]
+    text = Text(no_wrap=True, overflow="crop")
+    for at in sorted(shown):
+        key, what = every[at]
         text.append(f" {key} ", style=KEY).append(f"{what} ", style=FAINT)
     return text
 

@@ -119,11 +119,11 @@ def _worker(sheet: Sheet, row: Row, facts: Facts, now: datetime) -> None:
         state = call_state(job)
         since = age(job.get("startedAt") or job.get("claimedAt"), now)
         sheet.row(
-            (str(job.get("id")), 24, PLAIN),
+            (str(job.get("id")), 26, PLAIN),
             (state, 10, STATE_STYLES.get(state, PLAIN)),
             (since, 5, FAINT),
             (str(job.get("queue") or NONE), 16, PLAIN),
-            (str(job.get("functionQualname") or NONE), max(sheet.width - 63, 12), PLAIN),
+            (str(job.get("functionQualname") or NONE), max(sheet.width - 65, 12), PLAIN),
         )
     if not facts.jobs and facts.row is not None:
         sheet.line("nothing", FAINT)
@@ -178,14 +178,14 @@ def _queue(sheet: Sheet, item: Item, row: Row, facts: Facts, history: History, a
     _past(sheet, "made", row.get("createdAt"), now)
     sheet.head("depth and throughput", f"of the last {SPAN_S:g} s")
     stats = {**row, **facts.stats}
-    cells = min(_SPARK, max(sheet.width - 32, 10))
+    cells = min(_SPARK, max(sheet.width - 34, 10))
     for which, (label, name, style) in enumerate(_LINES, start=1):
         values = history.series(item.id, which, cells, at)
         most = max((value for value in values if value is not None), default=None)
         value = stats.get(name)
         said = NONE if not isinstance(value, int | float) else f"{value:,}" if which < 3 else f"{value:,.1f}"
         top = "" if most is None else f"most {most:,.0f}" if which < 3 else f"most {most:,.1f}"
-        sheet.row((label, 8, FAINT), (drawn(values), cells, style), (said, 8, STRONG), (top, 12, FAINT))
+        sheet.row((label, 10, FAINT), (drawn(values), cells, style), (said, 8, STRONG), (top, 12, FAINT))
     delayed, oldest = stats.get("delayed"), stats.get("oldest_age_s")
     if delayed:
         sheet.fact("delayed", f"{delayed:,}" if isinstance(delayed, int) else delayed, more="a part of those queued")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 from rich.cells import cell_len
@@ -15,6 +15,8 @@ from .columns import NONE
 
 MARGIN: Final = 1
 _LABEL: Final = 12
+_LONGEST: Final = 28
+"""Cells of a label that others still stand beside."""
 _DEEPEST: Final = 6
 _SIZES: Final = ("B", "KiB", "MiB", "GiB", "TiB")
 
@@ -54,18 +56,18 @@ class Sheet:
 
     def nested(self, value: Any, depth: int = 0) -> None:
         """A map's pairs, a list's values, what is within them further in."""
-        pairs: Iterable[tuple[str, Any]] = (
-            value.items() if isinstance(value, Mapping) else (("-", inner) for inner in value)
-        )
+        pairs = list(value.items() if isinstance(value, Mapping) else (("-", inner) for inner in value))
+        longest = min(max((cell_len(drawable(str(label))) for label, _ in pairs), default=0) + 1, _LONGEST)
+        column = longest if not isinstance(value, Mapping) else max(longest, _LABEL - 2 * depth)
         for label, inner in pairs:
             if isinstance(inner, Mapping | list) and inner and depth < _DEEPEST:
-                if isinstance(inner, list) and all(isinstance(one, str | int | float) for one in inner):
-                    self._pair(depth, str(label), ", ".join(map(str, inner)))
+                if (said := _in_a_line(inner)) and (label == "-" or isinstance(inner, list)):
+                    self._pair(depth, str(label), said, column)
                     continue
-                self._pair(depth, str(label), "")
+                self._pair(depth, str(label), "", column)
                 self.nested(inner, depth + 1)
             else:
-                self._pair(depth, str(label), NONE if inner is None else str(inner))
+                self._pair(depth, str(label), NONE if inner is None else str(inner), column)
 
     def line(self, said: str, style: Style = PLAIN, *, wraps: bool = True) -> None:
         """As it is."""
@@ -82,17 +84,29 @@ class Sheet:
         line.truncate(self.width + MARGIN)
         self._lines.append(line)
 
-    def _pair(self, depth: int, label: str, said: str) -> None:
+    def _pair(self, depth: int, label: str, said: str, column: int) -> None:
         label = drawable(label)
-        start = "  " * depth
-        room = max(self.width - cell_len(start) - max(cell_len(label) + 1, _LABEL - 2 * depth), 8)
+        start, column = "  " * depth, max(column, cell_len(label) + 1)
+        room = max(self.width - cell_len(start) - column, 8)
         for number, part in enumerate(wrapped(drawable(said), room)):
             line = self._line().append(start)
-            line.append(f"{label if not number else ' ' * cell_len(label):<{max(_LABEL - 2 * depth - 1, 1)}} ", FAINT)
+            line.append(" " * column if number else label + " " * (column - cell_len(label)), FAINT)
             self._lines.append(line.append(part, FAINT if part == NONE else PLAIN))
 
     def _line(self) -> Text:
         return Text(" " * MARGIN, no_wrap=True, overflow="crop")
+
+
+def _in_a_line(value: Any) -> str:
+    """What holds nothing but plain values; else nothing."""
+    inner = list(value.values()) if isinstance(value, Mapping) else value
+    if not all(isinstance(one, str | int | float) for one in inner):
+        return ""
+    return (
+        ", ".join(f"{name} {one}" for name, one in value.items())
+        if isinstance(value, Mapping)
+        else ", ".join(map(str, value))
+    )
 
 
 def size(count: Any) -> str:
