@@ -7,31 +7,13 @@ import json
 import threading
 from collections.abc import Iterator
 
-import click
 import pytest
+from command_tree import LEAVES, TALKS, TREE, as_typed
 
 from lakeshore.cli.exits import ExitCode
 from lakeshore.cli.main import main
-from lakeshore.cli.program import program
-from lakeshore.cli.table import COMMANDS
 
 READS = {"list", "show", "status", "doctor"}
-OWN_ARGUMENTS = {"__suggest"}
-"""What is not typed by people."""
-
-
-def walk(command: click.Command, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], click.Command]]:
-    yield path, command
-    if isinstance(command, click.Group):
-        with click.Context(command, **program.context_settings) as ctx:
-            for name in command.list_commands(ctx):
-                found = command.get_command(ctx, name)
-                if found is not None and name not in OWN_ARGUMENTS and (path or name in COMMANDS):
-                    yield from walk(found, (*path, name))
-
-
-TREE = {" ".join(path): command for path, command in walk(program, ()) if path}
-LEAVES = [name for name, command in TREE.items() if not isinstance(command, click.Group)]
 
 
 @pytest.fixture(autouse=True)
@@ -74,66 +56,6 @@ def test_a_usage_mistake_prints_the_help_of_the_command_that_was_got_wrong(
 @pytest.mark.parametrize("command", [name for name in LEAVES if name.split()[-1] in READS])
 def test_every_command_that_reads_can_answer_in_json(command: str) -> None:
     assert "--json" in {option for param in TREE[command].params for option in param.opts}
-
-
-ALONE = {
-    "daemon status",
-    "daemon stop",
-    "daemon install",
-    "daemon uninstall",
-    "daemon tunnels",
-    "nymph tui",
-    "code push",
-}
-"""What asks no server, or another host first, or git."""
-GROUPS = (
-    *("jobs", "admin", "daemon", "exec", "run", "nymph", "modes"),
-    *("queues", "secrets", "schedule"),
-    *("tunnels", "mounts", "storage", "code"),
-)
-TALKS = [name for name in LEAVES if name.split()[0] in GROUPS and name not in ALONE]
-WORDS = {
-    **dict.fromkeys(
-        (
-            "NAME",
-            "<id>",
-            "<id>…",
-            "<token-id>",
-            "<key-id>",
-            "<exec-id>",
-            "<name>",
-            "<key>",
-            "<org>",
-            "<daemon>",
-            "<command>…",
-        ),
-        "x",
-    ),
-    **dict.fromkeys(("<script.py>", "<file>"), __file__),
-    "<module:function>": "module:function",
-    **dict.fromkeys(("<provider>", "<instance-id>"), "x"),
-}
-MORE = {
-    "daemon kill": ["x"],
-    "daemon setup": ["--script", __file__],
-    "daemon hibernate": ["--until", "+1h"],
-    "daemon update": ["x", "--version", "1"],
-    "daemon ota": ["x", "--version", "1"],
-    "tunnels add": ["--conf", "[Interface]"],
-    "mounts add": ["--kind", "nfs"],
-    "mounts update": ["--kwarg", "path=null"],
-    "storage add": ["--kind", "s3"],
-    "storage update": ["--description", "d"],
-    "queues patch": ["--description", "x"],
-    "schedule add": ["--every", "5m"],
-    "secrets add": ["--kind", "opaque", "--from-file", __file__],
-    "secrets rotate": ["--from-file", __file__],
-    "modes update": ["--field", "tags=null"],
-    "daemon set-target-version": ["1"],
-    "exec": ["--queue", "q"],
-    "run": ["--queue", "q"],
-}
-"""What a verb needs besides its required arguments."""
 
 
 @pytest.mark.inventory("C-048", "C-014", "C-077")
@@ -188,17 +110,6 @@ def test_what_a_server_says_does_not_steer_the_terminal(
     said = capsys.readouterr()
     assert "error: " in said.err
     assert not {"\x1b", "\x07", "\x9b"} & set(said.out + said.err)
-
-
-def as_typed(command: str) -> list[str]:
-    ctx = click.Context(TREE[command], **program.context_settings)
-    needed = [WORDS[param.make_metavar(ctx)] for param in arguments(command) if param.required]
-    yes = ["--yes"] if any("--yes" in param.opts for param in TREE[command].params) else []
-    return [*command.split(), *MORE.get(command, []), *needed, *yes]
-
-
-def arguments(command: str) -> list[click.Argument]:
-    return [param for param in TREE[command].params if isinstance(param, click.Argument)]
 
 
 @pytest.mark.inventory("C-016", "C-083")

@@ -5,19 +5,25 @@ from __future__ import annotations
 import io
 import re
 import threading
+from pathlib import Path
 
 import click
 import pytest
-from test_cli_conventions import LEAVES, TALKS, TREE, as_typed, nothing_is_configured
+from command_tree import LEAVES, TALKS, TREE, as_typed
 
 from lakeshore.cli.exits import ExitCode
 from lakeshore.cli.main import main
 from lakeshore.cli.waiting import counted
 
-__all__ = ["nothing_is_configured"]
 ASKS = [name for name in LEAVES if any("--yes" in param.opts for param in TREE[name].params)]
 NEEDS_NO_ANSWER = {"admin namespace delete"}
 """Scripts call it without `--yes`, as the pages print it: it asks on a terminal only."""
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_configured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", f"{tmp_path}/config")
+    monkeypatch.setenv("LAKESHORE_STATE_DIR", f"{tmp_path}/state")
 
 
 def misspelt(word: str) -> str:
