@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Coroutine, Iterable
+from collections.abc import AsyncGenerator, Coroutine, Iterable
 from typing import Any, Final
 
 from lakeshore.net.aio import AsyncConnection
@@ -52,7 +52,7 @@ class Watch:
         self._url, self._hold_s = url, hold_s
         self._closing = asyncio.Event()
 
-    async def __aiter__(self) -> AsyncIterator[News]:
+    async def __aiter__(self) -> AsyncGenerator[News, None]:
         waits, away = _waits(), False
         try:
             while not self._closing.is_set():

@@ -38,6 +38,8 @@ from .tally import Tally
 from .view import View
 
 if TYPE_CHECKING:
+    from lakeshore.client.watch import News, Watch
+
     from .feed import Feed
     from .reading import Lane, Reader
 
@@ -123,6 +125,7 @@ class Dashboard(App[None]):
         self._last_at: float | None = None
         self._again = asyncio.Event()
         self._reader: Reader | None = None
+        self._told_by: Watch | None = None
         self._actions: Lane | None = None
         self._places: list[tuple[int, int, str]] = []
         self._bar, self._line, self._banner = Line(id="bar"), Line(id="server"), Line(id="banner")
@@ -229,27 +232,36 @@ class Dashboard(App[None]):
             await self._read(self._active)
 
     async def _follow(self) -> None:
-        """What changes, as it changes. A server that does not tell is read every `interval` seconds all the same."""
+        """What changes of the tab that is seen, as it changes; another tab is another question.
+
+        A server that does not tell is read every `interval` seconds all the same.
+        """
         from lakeshore.client.errors import ApiError  # wall: as above
         from lakeshore.client.watch import Watch  # wall: as above
         from lakeshore.net.errors import NetError  # wall: as above
 
         server = self._server
-        kinds = following.KINDS.values()
-        watch = Watch(server.url, namespace=server.namespace, token=server.token, kinds=kinds)
         with contextlib.suppress(ApiError, NetError):
-            async for news in watch:
+            while True:
                 view = self._active
                 kind = following.KINDS[view.tab.name]
-                mine = [change for change in news.changes if change.kind == kind]
-                if news.away or kind in news.reset:
-                    self._again.set()
-                elif mine and view.loaded and self._reader is not None:
-                    items = self._reader.changed(view.tab, view.items, mine)
-                    if items is None:
-                        self._again.set()
-                    else:
-                        self._put(view, items)
+                self._told_by = Watch(server.url, namespace=server.namespace, token=server.token, kinds=[kind])
+                async with contextlib.aclosing(aiter(self._told_by)) as told:
+                    async for news in told:
+                        if view is not self._active:
+                            break
+                        self._take(view, news)
+
+    def _take(self, view: View, news: News) -> None:
+        """What it says of the rows of that tab."""
+        if news.away or news.reset:
+            self._again.set()
+        elif news.changes and view.loaded and self._reader is not None:
+            items = self._reader.changed(view.tab, view.items, news.changes)
+            if items is None:
+                self._again.set()
+            else:
+                self._put(view, items)
 
     async def _read(self, view: View, *, counts: bool = True) -> bool:
         """That tab anew, and the counts; whether the server answered."""
@@ -367,6 +379,8 @@ class Dashboard(App[None]):
         self._head.show(self._active)
         self._draw()
         self._again.set()
+        if self._told_by is not None:
+            self._told_by.close()
 
     def action_move(self, rows: int) -> None:
         self._mover.move(rows)

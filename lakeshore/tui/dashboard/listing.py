@@ -6,6 +6,7 @@ it down. Hints stand after the cells; where they have no room their keys do. Ref
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
@@ -24,6 +25,7 @@ from ..lengths import cut, wrapped
 from ..theme import FAINT, KEY, PLAIN, SELECTED, SELECTED_PLAIN, STATE_STYLES
 from .actions import hints, keys_only, offered
 from .columns import GAP, fitted, widths
+from .tabs import NAMES, TABS
 
 if TYPE_CHECKING:
     from textual.scrollbar import ScrollTo
@@ -69,13 +71,13 @@ class Listing(ScrollView, can_focus=False):
         """Another tab's."""
         self._tops[self.view.tab.name] = self.scroll_offset.y
         self.view = view
-        self.virtual_size = Size(self._width, len(view.shown))
+        self._measure()
         self._scroll(self._tops.get(view.tab.name, 0))
         self.settle()
 
     def settle(self, before: int | None = None) -> None:
         """Draw what has changed. `before`: where the selected row was, which is to stay there on the screen."""
-        self.virtual_size = Size(self._width, len(self.view.shown))
+        self._measure()
         top = self.scroll_offset.y
         if before is not None and top > 0 and self.view.at != before:
             self._scroll(top + self.view.at - before)
@@ -199,6 +201,13 @@ class Listing(ScrollView, can_focus=False):
         lines = wrapped(said, self._width - 2 * _MARGIN)
         return " " * _MARGIN + lines[y] if y < len(lines) else ""
 
+    def _measure(self) -> None:
+        """How much there is to scroll through, without laying the screen out anew: nothing else depends on it."""
+        size = Size(self._width, len(self.view.shown))
+        if size != self.virtual_size:
+            self.set_reactive(Widget.virtual_size, size)
+            self._scroll_update(size)
+
     def _into_view(self) -> None:
         if self.view.shown and self._height:
             self._scroll(min(max(self.top, self.view.at - self._height + 1), self.view.at))
@@ -267,8 +276,14 @@ class Head(Widget, can_focus=False):
 
 def sizes_of(view: View, width: int) -> tuple[int, ...]:
     """The widths of its columns: hints have room for their keys at least, and whole where the columns are wide."""
-    columns = view.tab.columns
-    most = [one for one in view.tab.actions if one.key in view.tab.fullest]
+    return _sizes_of(view.tab.name, width)
+
+
+@functools.lru_cache(maxsize=64)
+def _sizes_of(name: str, width: int) -> tuple[int, ...]:
+    tab = TABS[NAMES.index(name)]
+    columns = tab.columns
+    most = [one for one in tab.actions if one.key in tab.fullest]
     least = _MARGIN + sum(column.least + GAP for column in columns)
     room = cell_len(hints(most) if width - cell_len(hints(most)) >= least else keys_only(most))
     return widths(columns, width - _MARGIN - GAP - room)

@@ -20,10 +20,10 @@ from lakeshore.client.storages import Storages
 from lakeshore.client.workers import Workers
 from lakeshore.net.errors import NetError
 
-from .following import applied, ordered
+from .following import KINDS, applied, ordered
 from .items import Item
 from .server import Server
-from .tabs import INVOCATIONS, QUEUES, STORAGE, WORKERS, Tab
+from .tabs import INVOCATIONS, NAMES, QUEUES, STORAGE, TABS, WORKERS, Tab
 from .window import MOST, PAGE, Window
 
 if TYPE_CHECKING:
@@ -103,6 +103,7 @@ class Reader:
     def __init__(self, server: Server) -> None:
         self._lane = Lane(server)
         self._window = Window()
+        self._meanwhile: list[Change] | None = None
 
     async def close(self) -> None:
         """Leave."""
@@ -120,7 +121,10 @@ class Reader:
         """That tab's rows as they are now."""
         if name == INVOCATIONS.name:
             return await self._calls(place)
-        return await self._lane.ask(_READS[name])
+        self._meanwhile = []
+        items: Sequence[Item] = await self._lane.ask(_READS[name])
+        tab = TABS[NAMES.index(name)]
+        return self._with_meanwhile(tab, items)
 
     @property
     def wants_more(self) -> bool:
@@ -136,6 +140,8 @@ class Reader:
 
     def changed(self, tab: Tab, items: Sequence[Item], changes: Sequence[Change]) -> Sequence[Item] | None:
         """That tab's rows after these changes; None where it is to be read anew."""
+        if self._meanwhile is not None:
+            self._meanwhile += changes
         made = applied(tab, self._window.items if tab is INVOCATIONS else items, changes)
         if made is not None and tab is INVOCATIONS:
             self._window.items = made[:MOST]
@@ -150,11 +156,20 @@ class Reader:
         return list(self._window.items)
 
     async def _page(self, cursor: int | None) -> None:
+        self._meanwhile = []
         page, last = await self._lane.ask(lambda api: _invocations(api, cursor))
         if cursor is None:
             self._window.put_newest(page, last=last)
         else:
             self._window.put_after(cursor, page, last=last)
+        self._window.items = list(self._with_meanwhile(INVOCATIONS, self._window.items))[:MOST]
+
+    def _with_meanwhile(self, tab: Tab, items: Sequence[Item]) -> Sequence[Item]:
+        """An answer may be older than what was told while it was on its way: that holds."""
+        kind = KINDS[tab.name]
+        changes, self._meanwhile = [one for one in self._meanwhile or () if one.kind == kind], None
+        made = applied(tab, items, changes) if changes else None
+        return items if made is None else made
 
 
 def _invocations(api: ApiClient, before: int | None) -> tuple[list[Item], bool]:

@@ -1,0 +1,1 @@
+"""`lakeshore tui` beside a large fleet that does not rest."""
