@@ -54,10 +54,14 @@ class Line(Static):
     """One line of text, which `say` replaces without laying anything out."""
 
     DEFAULT_CSS = "Line { height: 1; }"
+    _said: object = None
 
     def say(self, text: Text) -> None:
-        """Show that."""
-        self.update(text, layout=False)
+        """Show that; nothing is drawn where it is there already."""
+        said = (text.plain, text.spans, text.style)
+        if said != self._said:
+            self._said = said
+            self.update(text, layout=False)
 
 
 class Dashboard(App[None]):

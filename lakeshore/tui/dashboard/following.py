@@ -22,22 +22,21 @@ KINDS: Final = {
 
 def applied(tab: Tab, items: Sequence[Item], changes: Sequence[Change]) -> list[Item] | None:
     """The list as it is after these changes of its kind; None where they do not tell, and it is to be read anew."""
-    made = {item.id: item for item in items}
-    new: dict[str, Item] = {}
+    told: dict[str, Change] = {}
     for change in changes:
-        id_ = f"{change.namespace}/{change.id}" if tab in (QUEUES, STORAGE) else change.id
-        if change.gone:
-            made.pop(id_, None)
-            new.pop(id_, None)
-        elif change.row is None:
-            return None
-        elif id_ in made:
-            made[id_] = tab.item(change.row, seq=made[id_].seq)
-        else:
-            new[id_] = tab.item(change.row)
+        told[f"{change.namespace}/{change.id}" if tab in (QUEUES, STORAGE) else change.id] = change
+    if any(change.row is None and not change.gone for change in told.values()):
+        return None
+    made: list[Item] = []
+    for item in items:
+        if item.id not in told:
+            made.append(item)
+        elif (row := told.pop(item.id).row) is not None:
+            made.append(tab.item(row, seq=item.seq))
+    new = [tab.item(change.row) for change in told.values() if change.row is not None]
     if tab is INVOCATIONS:
-        return [*reversed(new.values()), *made.values()]
-    return ordered(tab, [*made.values(), *new.values()])
+        return [*reversed(new), *made]
+    return ordered(tab, [*made, *new])
 
 
 def ordered(tab: Tab, items: Sequence[Item]) -> list[Item]:

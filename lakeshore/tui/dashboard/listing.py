@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 _WHEEL: Final = 3
 _MARGIN: Final = 1
 """Left of the first column."""
+_STRIPS: Final = 512
+"""Lines that are kept as they were drawn: a new row moves all that are below it."""
 Line = tuple[str, tuple[str, ...], str, bool]
 """What a line shows: the row's id, its cells, its hint, and whether it is selected."""
 
@@ -64,6 +66,7 @@ class Listing(ScrollView, can_focus=False):
         self.view, self._namespace, self._clock = view, namespace, clock
         self._tops: dict[str, int] = {}
         self._drawn: list[Line | None] = []
+        self._strips: dict[tuple[str, int, Style, Line], Strip] = {}
 
     # -- what there is ---------------------------------------------------------------------------------------------
 
@@ -87,13 +90,14 @@ class Listing(ScrollView, can_focus=False):
     def redraw(self) -> None:
         """The lines of which anything has changed: ages do, by themselves."""
         now = self._clock()
-        made = [self._line(y, now) for y in range(self._height)]
+        region = self.scrollable_content_region
+        made = [self._line(y, now, region.width) for y in range(region.height)]
         if len(made) != len(self._drawn) or not self.view.shown:
             self.refresh()
         else:
             for y, (line, drawn) in enumerate(zip(made, self._drawn, strict=True)):
                 if line != drawn:
-                    self.refresh(Region(0, y, self._width, 1))
+                    self.refresh(Region(0, y, region.width, 1))
         self._drawn = made
 
     # -- moving ----------------------------------------------------------------------------------------------------
@@ -155,12 +159,33 @@ class Listing(ScrollView, can_focus=False):
         if round(old) != round(new):
             self._drawn = []
 
+    def render_lines(self, crop: Region) -> list[Strip]:
+        """What Textual does with borders, padding and opacity is left out: there are none, and rows change often."""
+        width, base = self.region.width, self.rich_style
+        strips = [self._strip(y, width, base) for y in crop.line_range]
+        background = self.background_colors[1]
+        for one in self.get_line_filters():
+            strips = [strip.apply_filter(one, background) for strip in strips]
+        left, right = crop.column_span
+        return strips if (left, right) == (0, width) else [strip.crop(left, right) for strip in strips]
+
     def render_line(self, y: int) -> Strip:
-        width = self._width
-        line = self._line(y, self._clock())
+        return self._strip(y, self.region.width, self.rich_style)
+
+    # -- within ----------------------------------------------------------------------------------------------------
+
+    def _strip(self, y: int, width: int, base: Style) -> Strip:
+        line = self._drawn[y] if y < len(self._drawn) else self._line(y, self._clock(), self._width)
         if line is None:
-            told = self._nothing(y)
-            return Strip([Segment(told, FAINT)]).adjust_cell_length(width).apply_style(self.rich_style)
+            return Strip([Segment(self._nothing(y), FAINT)]).adjust_cell_length(width).apply_style(base)
+        key = (self.view.tab.name, width, base, line)
+        if key not in self._strips:
+            if len(self._strips) > _STRIPS:
+                self._strips.clear()
+            self._strips[key] = self._made(line, width, base)
+        return self._strips[key]
+
+    def _made(self, line: Line, width: int, base: Style) -> Strip:
         _, cells, hint, selected = line
         mark = (SELECTED_PLAIN if self.app.no_color else SELECTED) if selected else PLAIN
         columns, sizes = self.view.tab.columns, self._sizes()
@@ -170,17 +195,15 @@ class Listing(ScrollView, can_focus=False):
             segments.append(Segment(fitted(cell, size, column), style + mark))
             segments.append(Segment(" " * GAP, mark))
         segments += _hint_segments(hint, mark)
-        return Strip(segments).adjust_cell_length(width, mark).apply_style(self.rich_style)
+        return Strip(segments).adjust_cell_length(width, mark).apply_style(base)
 
-    # -- within ----------------------------------------------------------------------------------------------------
-
-    def _line(self, y: int, now: datetime) -> Line | None:
+    def _line(self, y: int, now: datetime, width: int) -> Line | None:
         at = y + self.top
         if not 0 <= at < len(self.view.shown):
             return None
         item = self.view.shown[at]
         may = offered(self.view.tab.actions, item, self._namespace)
-        room = self._width - _MARGIN - sum(size + GAP for size in self._sizes())
+        room = width - _MARGIN - sum(size + GAP for size in sizes_of(self.view, width))
         hint = hints(may)
         if cell_len(hint) > room:
             hint = keys_only(may) if cell_len(keys_only(may)) <= room else ""
