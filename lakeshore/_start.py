@@ -84,7 +84,7 @@ def unsafe_above(path: str) -> str:
             return path + " is not a directory"
         if found.st_uid not in (0, os.geteuid()):
             return f"{path} belongs to another user (uid {found.st_uid})"
-        if found.st_mode & 0o022:
+        if found.st_mode & 0o022 and not found.st_mode & stat.S_ISVTX:  # in a sticky one nobody moves what is ours
             return path + " is writable by others"
     return ""
 

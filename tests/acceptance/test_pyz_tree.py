@@ -106,6 +106,14 @@ def test_nothing_is_created_where_it_would_not_be_trusted(pyz: Path, private_cac
     assert list(private_cache.iterdir()) == []
 
 
+def test_a_home_in_a_sticky_directory_such_as_tmp_has_its_cache(pyz: Path, private_cache: Path, tmp_path: Path) -> None:
+    private_cache.chmod(0o1777)
+    done = version(pyz, private_cache / "deeper", TMPDIR=str(tmp_path))
+    assert VERSION.fullmatch(done.stdout)
+    assert done.stderr == ""
+    assert [path.name for path in private_cache.iterdir()] == ["deeper"]
+
+
 # --- a tree that is not whole
 
 
