@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from dashboards import (
@@ -22,8 +24,11 @@ from dashboards import (
 from served import Served, running, start
 from worker_peer import Daemon
 
+from lakeshore.client.watch import Change
 from lakeshore.tui.dashboard.actions import hints, offered
-from lakeshore.tui.dashboard.tabs import TABS
+from lakeshore.tui.dashboard.reading import Reader
+from lakeshore.tui.dashboard.server import Server
+from lakeshore.tui.dashboard.tabs import NAMES, TABS
 
 
 class Fleet:
@@ -402,6 +407,27 @@ def test_what_changes_is_seen_without_a_question_and_a_selected_row_stays(server
             await shown.until(lambda: shown.row("comes"))
             assert server.call("DELETE", worker.at()).status == 200
             await shown.until(lambda: not shown.row("comes"))
+
+    run(main)
+
+
+@pytest.mark.parametrize("tab", ["workers", "invocations"])
+def test_an_answer_takes_back_nothing_that_was_told_while_it_was_on_its_way(server: Served, tab: str) -> None:
+    ns = namespace(server)
+    seen = submitted(server, ns, "gpu") if tab == "invocations" else Told(server, ns, "seen").id
+
+    def change(id_: str, row: dict[str, Any] | None) -> Change:
+        return Change(kind=tab, namespace=ns, id=id_, gone=row is None, row=row)
+
+    async def main() -> None:
+        reader = Reader(Server(url=server.url, namespace=ns))
+        (before,) = await reader.look(tab)
+        looking = asyncio.ensure_future(reader.look(tab))
+        await asyncio.sleep(0)  # it asks
+        came = change("0" * 24, {**before.row, "id": "0" * 24})
+        assert reader.changed(TABS[NAMES.index(tab)], [before], [change(seen, None), came]) is not None
+        assert [item.id for item in await looking] == ["0" * 24]
+        await reader.close()
 
     run(main)
 

@@ -22,11 +22,12 @@ from textual import events as ui
 from textual.app import App, ComposeResult, SystemCommand
 from textual.binding import Binding, BindingType
 from textual.screen import Screen
-from textual.widgets import Input, Static
+from textual.widgets import Input
 
 from ..theme import THEME
 from . import chrome, following
 from .actions import Action, offered
+from .drawn import Line
 from .help import Help
 from .history import History
 from .items import Item
@@ -48,20 +49,6 @@ USUAL_S: Final = 4.0
 RETRY_S: Final = 2.0
 """A server that is away is asked no more seldom."""
 _AGES_S: Final = 1.0
-
-
-class Line(Static):
-    """One line of text, which `say` replaces without laying anything out."""
-
-    DEFAULT_CSS = "Line { height: 1; }"
-    _said: object = None
-
-    def say(self, text: Text) -> None:
-        """Show that; nothing is drawn where it is there already."""
-        said = (text.plain, text.spans, text.style)
-        if said != self._said:
-            self._said = said
-            self.update(text, layout=False)
 
 
 class Dashboard(App[None]):
@@ -277,6 +264,7 @@ class Dashboard(App[None]):
             if self._who is None:
                 self._who = await reader.who()
             items = await reader.look(view.tab.name, self._list.top if view is self._active else 0)
+            self._put(view, items)  # at once: what is told of later on is put upon these
             if counts:
                 self._tally.put(await reader.counts(), time.monotonic())
         except Unanswered as error:
@@ -284,7 +272,7 @@ class Dashboard(App[None]):
             self._draw()
             return False
         self._failure, self._last_at = None, time.time()
-        self._put(view, items)
+        self._draw()
         return True
 
     async def _read_on(self) -> None:

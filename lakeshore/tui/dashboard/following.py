@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from .items import Item
@@ -11,6 +12,7 @@ from .tabs import INVOCATIONS, QUEUES, STORAGE, WORKERS, Tab
 if TYPE_CHECKING:
     from lakeshore.client.watch import Change
 
+_ID: Final = attrgetter("id")
 KINDS: Final = {
     WORKERS.name: "workers",
     QUEUES.name: "queues",
@@ -27,12 +29,13 @@ def applied(tab: Tab, items: Sequence[Item], changes: Sequence[Change]) -> list[
         told[f"{change.namespace}/{change.id}" if tab in (QUEUES, STORAGE) else change.id] = change
     if any(change.row is None and not change.gone for change in told.values()):
         return None
-    made: list[Item] = []
-    for item in items:
-        if item.id not in told:
-            made.append(item)
-        elif (row := told.pop(item.id).row) is not None:
-            made.append(tab.item(row, seq=item.seq))
+    made = list(items)
+    for at in reversed([at for at, id_ in enumerate(map(_ID, items)) if id_ in told]):
+        row = told.pop(made[at].id).row
+        if row is None:
+            del made[at]
+        else:
+            made[at] = tab.item(row, seq=made[at].seq)
     new = [tab.item(change.row) for change in told.values() if change.row is not None]
     if tab is INVOCATIONS:
         return [*reversed(new), *made]

@@ -25,6 +25,7 @@ from ..lengths import cut, wrapped
 from ..theme import FAINT, KEY, PLAIN, SELECTED, SELECTED_PLAIN, STATE_STYLES
 from .actions import hints, keys_only, offered
 from .columns import GAP, fitted, widths
+from .drawn import Drawn
 from .tabs import NAMES, TABS
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ Line = tuple[str, tuple[str, ...], str, bool]
 """What a line shows: the row's id, its cells, its hint, and whether it is selected."""
 
 
-class Listing(ScrollView, can_focus=False):
+class Listing(Drawn, ScrollView, can_focus=False):
     """`show` gives it a view; `settle` after that has changed; `move` and the like are the keys."""
 
     DEFAULT_CSS = """
@@ -159,22 +160,7 @@ class Listing(ScrollView, can_focus=False):
         if round(old) != round(new):
             self._drawn = []
 
-    def render_lines(self, crop: Region) -> list[Strip]:
-        """What Textual does with borders, padding and opacity is left out: there are none, and rows change often."""
-        width, base = self.region.width, self.rich_style
-        strips = [self._strip(y, width, base) for y in crop.line_range]
-        background = self.background_colors[1]
-        for one in self.get_line_filters():
-            strips = [strip.apply_filter(one, background) for strip in strips]
-        left, right = crop.column_span
-        return strips if (left, right) == (0, width) else [strip.crop(left, right) for strip in strips]
-
-    def render_line(self, y: int) -> Strip:
-        return self._strip(y, self.region.width, self.rich_style)
-
-    # -- within ----------------------------------------------------------------------------------------------------
-
-    def _strip(self, y: int, width: int, base: Style) -> Strip:
+    def strip(self, y: int, width: int, base: Style) -> Strip:
         line = self._drawn[y] if y < len(self._drawn) else self._line(y, self._clock(), self._width)
         if line is None:
             return Strip([Segment(self._nothing(y), FAINT)]).adjust_cell_length(width).apply_style(base)
@@ -184,6 +170,8 @@ class Listing(ScrollView, can_focus=False):
                 self._strips.clear()
             self._strips[key] = self._made(line, width, base)
         return self._strips[key]
+
+    # -- within ----------------------------------------------------------------------------------------------------
 
     def _made(self, line: Line, width: int, base: Style) -> Strip:
         _, cells, hint, selected = line
