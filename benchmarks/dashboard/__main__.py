@@ -115,7 +115,7 @@ class Row:
 
     def __init__(self, columns: int, lines: int) -> None:
         self._size = (columns, lines)
-        self.env = environment(HOME=str(self._home), TERM="xterm-256color", COLORTERM="truecolor", LC_ALL="C.UTF-8")
+        self.env = environment(TERM="xterm-256color", COLORTERM="truecolor", LC_ALL="C.UTF-8")
         for name in ("PYTHONPATH", "PYTHONDONTWRITEBYTECODE", "COLUMNS", "LINES"):
             self.env.pop(name, None)
 

@@ -49,6 +49,10 @@ USUAL_S: Final = 4.0
 RETRY_S: Final = 2.0
 """A server that is away is asked no more seldom."""
 _AGES_S: Final = 1.0
+_SHARE: Final = 0.1
+"""So much of a core is used at most to show what changes all the time, as long as that takes a rest of no more than"""
+_REST_S: Final = 0.06
+"""before the server is asked on: it answers after 0.1 s at most, and a change is to be seen 0.2 s after it."""
 
 
 class Dashboard(App[None]):
@@ -231,7 +235,7 @@ class Dashboard(App[None]):
         from lakeshore.client.watch import Watch  # wall: as above
         from lakeshore.net.errors import NetError  # wall: as above
 
-        server = self._server
+        server, before = self._server, time.process_time()
         with contextlib.suppress(ApiError, NetError):
             while True:
                 view = self._active
@@ -242,6 +246,8 @@ class Dashboard(App[None]):
                         if view is not self._active:
                             break
                         self._take(view, news)
+                        used, before = time.process_time() - before, time.process_time()
+                        await asyncio.sleep(min(used / _SHARE, _REST_S))
 
     def _take(self, view: View, news: News) -> None:
         """What it says of the rows of that tab."""

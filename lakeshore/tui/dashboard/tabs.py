@@ -53,6 +53,12 @@ class Tab:
             seq=seq,
         )
 
+    @property
+    def places(self) -> dict[str, int]:
+        """By title in lower case: where a column stands in what is `said`. What changes by itself does not."""
+        told = [column.title.lower() for column in self.columns if not column.right]
+        return {title: at for at, title in enumerate(told, start=1)}
+
     def cells(self, item: Item, now: datetime) -> tuple[str, ...]:
         """What its columns show."""
         return tuple(column.cell(item.row, now) for column in self.columns)

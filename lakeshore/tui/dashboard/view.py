@@ -82,8 +82,12 @@ def matching(items: Sequence[Item], words: str, tab: Tab) -> Sequence[Item]:
     for word in words.lower().split():
         title, colon, rest = word.partition(":")
         if colon and title in titles:
-            cell = titles[title].cell
-            items = [item for item in items if rest in cell(item.row, now).lower()]
+            place = tab.places.get(title)
+            if place is None:  # an age
+                cell = titles[title].cell
+                items = [item for item in items if rest in cell(item.row, now).lower()]
+            else:
+                items = [item for item in items if rest in item.said and rest in item.said.split("\0")[place]]
         else:
             items = [item for item in items if word in item.said]
     return items
