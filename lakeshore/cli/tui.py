@@ -56,6 +56,6 @@ def tui(
         server = Server(url=choice.url, namespace=choice.namespace, token=choice.token)
     except ValueError as error:
         raise Failure(str(error), code=ExitCode.USAGE) from error
-    app = Dashboard(server, interval=max(interval, LEAST_S), tab=tab if told is None else NAMES[0], told=told)
+    app = Dashboard(server, interval=interval, tab=tab if told is None else NAMES[0], told=told)
     app.run()
     return app.return_code or ExitCode.OK

