@@ -14,6 +14,7 @@ import click
 
 from lakeshore.client.api import ApiClient
 from lakeshore.client.errors import ApiError
+from lakeshore.client.steering import in_yaml
 from lakeshore.net.errors import NetError
 
 from .choice import choose
@@ -46,7 +47,7 @@ def show(ctx: click.Context, as_json: bool) -> None:
     if as_json:
         print_json(told(rc))
     else:
-        click.echo(to_yaml(rc), nl=False)
+        click.echo(in_yaml(to_yaml(rc)), nl=False)
 
 
 @config.command()

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import sys
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, TextIO
 
+from lakeshore.client.steering import in_json, in_lines
 from lakeshore.client.times import age as age
 from lakeshore.client.times import ahead as ahead
 from lakeshore.client.times import duration as duration
@@ -45,8 +45,6 @@ STATE_STYLES = {
     "gone": "31",
     "done": "32",
 }
-# Anything a server, a worker or a body chose: it must not steer the terminal.
-_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 def print_json(value: Any) -> None:
@@ -57,7 +55,7 @@ def print_json(value: Any) -> None:
 def json_text(value: Any) -> str:
     """A JSON document as stdout can have it."""
     readable = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
-    return json.dumps(value, indent=2, ensure_ascii=not readable) + "\n"
+    return in_json(json.dumps(value, indent=2, ensure_ascii=not readable)) + "\n"
 
 
 def say(message: str) -> None:
@@ -79,8 +77,8 @@ def writable(text: str) -> str:
 
 
 def plain(text: object) -> str:
-    """Text of others, without control characters."""
-    return _CONTROLS.sub(lambda found: f"\\x{ord(found.group()):02x}", str(text))
+    """Text of others, which does not steer the terminal."""
+    return in_lines(str(text))
 
 
 def console(file: TextIO | None = None) -> Console:

@@ -19,6 +19,7 @@ from typing import Any
 
 import click
 
+from lakeshore.client.steering import in_yaml
 from lakeshore.config.modes import MARKER
 
 from .exits import ExitCode
@@ -131,4 +132,10 @@ def as_yaml(value: Any) -> str:
     Dumper.add_representer(
         _Masked, lambda dumper, text: dumper.represent_scalar("tag:yaml.org,2002:str", text, style='"')
     )
-    return yaml.dump(masked(value), Dumper=Dumper, sort_keys=False, allow_unicode=True, width=10_000)
+    Dumper.add_representer(
+        str,
+        lambda dumper, text: dumper.represent_scalar(
+            "tag:yaml.org,2002:str", text, style=None if text.isprintable() else '"'
+        ),
+    )
+    return in_yaml(yaml.dump(masked(value), Dumper=Dumper, sort_keys=False, allow_unicode=True, width=10_000))

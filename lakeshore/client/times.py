@@ -13,6 +13,8 @@ def moment(text: object) -> datetime | None:
         found = datetime.fromisoformat(text)
     except ValueError:
         return None
+    if not 1 < found.year < 9999:  # in another zone it may be none
+        return None
     return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
 
 

@@ -5,11 +5,10 @@ Reference: cli/examples/providers-and-discover, "Discover helpers"; C-115.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from .tools import ToolError, said_by
+from .tools import ToolError, json_said, said_by, text_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,17 +33,16 @@ def parsed(lines: Iterable[str]) -> list[Context]:
     for line in lines:
         if not line.strip():
             continue
-        try:
-            row = json.loads(line)
-        except ValueError as error:
-            raise ToolError(f"docker answered with something else than JSON: {line[:80].strip()!r}") from error
+        row = json_said("docker", line)
+        if not isinstance(row, dict):
+            raise ToolError(f"docker answered with something else than an object: {line[:80].strip()!r}")
         made.append(
             Context(
                 name=str(row.get("Name")),
                 is_current=bool(row.get("Current")),
-                endpoint=row.get("DockerEndpoint") or None,
-                description=row.get("Description") or None,
-                error=row.get("Error") or None,
+                endpoint=text_of(row, "DockerEndpoint"),
+                description=text_of(row, "Description"),
+                error=text_of(row, "Error"),
             )
         )
     return sorted(made, key=lambda one: one.name)

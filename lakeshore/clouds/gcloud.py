@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from .ini import sections
-from .tools import ToolError, ToolMissing, json_of
+from .tools import ToolError, ToolMissing, json_of, text_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,15 +97,15 @@ def _of_files() -> tuple[Configuration, ...]:
 
 def _made(name: str, is_active: bool, properties: Mapping[str, Any]) -> Configuration:
     core, compute = _map(properties.get("core")), _map(properties.get("compute"))
-    account = core.get("account")
+    account = text_of(core, "account")
     return Configuration(
         name=name,
         is_active=is_active,
         account=account,
-        project=core.get("project"),
-        region=compute.get("region"),
-        zone=compute.get("zone"),
-        key_file=_key_file(account, _map(properties.get("auth")).get("credential_file_override")),
+        project=text_of(core, "project"),
+        region=text_of(compute, "region"),
+        zone=text_of(compute, "zone"),
+        key_file=_key_file(account, text_of(_map(properties.get("auth")), "credential_file_override")),
     )
 
 

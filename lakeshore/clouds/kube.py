@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from .tools import json_of
+from .tools import json_of, text_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +32,7 @@ def contexts() -> list[Context]:
 def parsed(told: Any) -> list[Context]:
     """What `kubectl config view -o json` prints."""
     config = told if isinstance(told, Mapping) else {}
-    servers = {row.get("name"): _inner(row, "cluster").get("server") for row in _rows(config.get("clusters"))}
+    servers = {str(row.get("name")): _inner(row, "cluster").get("server") for row in _rows(config.get("clusters"))}
     made = []
     for row in _rows(config.get("contexts")):
         inner = _inner(row, "context")
@@ -40,10 +40,10 @@ def parsed(told: Any) -> list[Context]:
             Context(
                 name=str(row.get("name")),
                 is_current=row.get("name") == config.get("current-context"),
-                cluster=inner.get("cluster"),
-                server=servers.get(inner.get("cluster")),
-                namespace=inner.get("namespace"),
-                user=inner.get("user"),
+                cluster=text_of(inner, "cluster"),
+                server=servers.get(str(inner.get("cluster"))),
+                namespace=text_of(inner, "namespace"),
+                user=text_of(inner, "user"),
             )
         )
     return sorted(made, key=lambda one: one.name)

@@ -12,12 +12,15 @@ import shutil
 import signal
 import subprocess
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import IO, Any, Final
 
 LIMIT_S: Final = 15.0
 _MOST_BYTES: Final = 16 * 1024 * 1024
 _LONGEST: Final = 400
+_LOOK_S: Final = 0.05
+"""How long a tool may print before its files are measured."""
 _INSTALL: Final = {
     "aws": "install the AWS CLI (Python: pip install awscli)",
     "gcloud": "install the Google Cloud CLI",
@@ -69,7 +72,7 @@ def said_by(
         except OSError as error:
             raise ToolError(f"cannot start {argv[0]}: {error.strerror or error}") from error
         try:
-            code = process.wait(limit_s)
+            code = _code(process, limit_s, argv[0], out, err)
         except subprocess.TimeoutExpired:
             raise ToolError(
                 f"{argv[0]} did not answer within {limit_s:g} s", hint="look at what it waits for: run it by hand"
@@ -78,23 +81,48 @@ def said_by(
             if process.poll() is None:
                 _end(process)
         out.seek(0)
-        text = out.read(_MOST_BYTES + 1)
+        text = out.read()
         err.seek(0)
         complaint = err.read(64 * 1024).decode("utf-8", "replace")
     if code != 0:
         raise ToolError(f"{argv[0]} ended with exit code {code}: {_last_line(complaint) or 'it does not say why'}")
-    if len(text) > _MOST_BYTES:
-        raise ToolError(f"{argv[0]} says more than {_MOST_BYTES // 2**20} MiB")
     return text.decode("utf-8", "replace")
 
 
 def json_of(argv: Sequence[str], **options: Any) -> Any:
     """The same, as JSON. ToolError for what is none."""
-    text = said_by(argv, **options)
+    return json_said(argv[0], said_by(argv, **options) or "null")
+
+
+def json_said(tool: str, text: str) -> Any:
+    """What a tool printed, as JSON. ToolError for what is none."""
     try:
-        return json.loads(text or "null")
-    except ValueError as error:
-        raise ToolError(f"{argv[0]} answered with something else than JSON: {text[:80].strip()!r}") from error
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ToolError(f"{tool} answered with something else than JSON: {text[:80].strip()!r}") from error
+
+
+def text_of(row: Mapping[str, Any], name: str) -> str | None:
+    """A text of what a tool told; None for what is none, or is empty."""
+    found = row.get(name)
+    return found if isinstance(found, str) and found and "\0" not in found else None
+
+
+def _code(process: subprocess.Popen[bytes], limit_s: float, tool: str, *files: IO[bytes]) -> int:
+    """Its exit code. What it prints lies on a disk, which it shall not fill. ToolError, TimeoutExpired."""
+    until = time.monotonic() + limit_s
+    while True:
+        left = until - time.monotonic()
+        try:
+            code = process.wait(min(max(left, 0.0), _LOOK_S))
+        except subprocess.TimeoutExpired:
+            if left <= 0:
+                raise
+            code = None
+        if max(os.fstat(file.fileno()).st_size for file in files) > _MOST_BYTES:
+            raise ToolError(f"{tool} says more than {_MOST_BYTES // 2**20} MiB")
+        if code is not None:
+            return code
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

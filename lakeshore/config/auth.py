@@ -62,6 +62,8 @@ def read_saved_login(environ: Mapping[str, str] = os.environ) -> SavedLogin | No
         where = getattr(error, "problem_mark", None)
         line = f", line {where.line + 1}" if where is not None else ""
         raise ConfigError(f"{path}{line}: not YAML; remove it and log in again") from None  # its text holds the token
+    except (ValueError, LookupError, AttributeError, RecursionError):  # a date such as 2026-02-31
+        raise ConfigError(f"{path}: not YAML; remove it and log in again") from None
     if found is None:
         return None
     if not isinstance(found, dict):

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import Any, Final, NoReturn, TypeVar
 
 import yaml
 
 from .errors import ConfigError
 
 T = TypeVar("T")
+MOST: Final = 100_000
+"""Values of a file, those that aliases repeat counted each time."""
+_LONGEST: Final = 200
 
 
 def read_tree(path: Path, use: Callable[[Tree, yaml.Node | None], T]) -> T:
@@ -30,7 +33,10 @@ def parse_tree(text: str, path: Path, use: Callable[[Tree, yaml.Node | None], T]
     """The same of a text that came from `path`."""
     try:
         loader = yaml.SafeLoader(text)
-        return use(Tree(path, loader), loader.get_single_node())
+        node = loader.get_single_node()
+        if node is not None:
+            _weigh(node, path, {})
+        return use(Tree(path, loader), node)
     except yaml.MarkedYAMLError as error:
         line = f", line {error.problem_mark.line + 1}" if error.problem_mark is not None else ""
         raise ConfigError(f"{path}{line}: {error.problem or 'not YAML'}") from error
@@ -105,6 +111,8 @@ class Tree:
             self.refuse(node, key, str(error.problem))
         except ValueError as error:  # a date such as 2026-02-31
             self.refuse(node, key, str(error))
+        except (LookupError, AttributeError):  # `!!int ""`, `!!bool abc`
+            self.refuse(node, key, "is not what its tag says")
 
     def refuse(self, node: yaml.Node, key: str, what: str) -> NoReturn:
         raise ConfigError(f"{self.path}, line {node.start_mark.line + 1}: {key or 'the file'} — {what}")
@@ -115,4 +123,22 @@ def is_null(node: yaml.Node) -> bool:
 
 
 def said(value: object) -> str:
-    return "nothing" if value is None else repr(value)
+    text = "nothing" if value is None else repr(value)
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+
+
+def _weigh(node: yaml.Node, path: Path, known: dict[int, int]) -> int:
+    """The values in a node. A few lines of aliases of aliases stand for more than a machine holds: ConfigError."""
+    if isinstance(node, yaml.ScalarNode):
+        return 1
+    weight = known.get(id(node))
+    if weight is None:
+        known[id(node)] = 0
+        parts = node.value if isinstance(node, yaml.SequenceNode) else [one for pair in node.value for one in pair]
+        weight = known[id(node)] = 1 + sum(_weigh(part, path, known) for part in parts)
+    line = node.start_mark.line + 1
+    if weight == 0:
+        raise ConfigError(f"{path}, line {line}: is a part of itself")
+    if weight > MOST:
+        raise ConfigError(f"{path}, line {line}: stands for more than {MOST:,} values, with what its aliases repeat")
+    return weight

@@ -40,6 +40,8 @@ KINDS: Final = (
 ALL: Final = "*"
 KEPT: Final = 4096
 """Resources of one kind in a feed."""
+ALIKE: Final = 64
+"""Answers that a feed keeps for others."""
 GATHER_S: Final = 0.015
 """What follows the first change so closely is told with it."""
 PACE_S: Final = 0.1
@@ -96,7 +98,8 @@ class Feed:
         self._kinds: dict[str, _Kind] = {}
         self._waiting: dict[Parker, Collection[str]] = {}
         self.made: dict[Any, Any] = {}
-        """Answers as of the newest number, for those who ask the same."""
+        """Answers as of `made_at`, for those who ask the same; at most `ALIKE`."""
+        self.made_at = 0
         self.asked_at = now
         self.changed_at = -PACE_S
         self.is_busy = False
@@ -243,14 +246,17 @@ class Changes:
         return feed
 
     async def _open(self, scope: str) -> Feed:
-        if not self.number:
+        if not self._written:
             self.number = max(self._records.marks.get(_MARK), int(self._clock() * 1_000_000))
             await self._write_ahead()
         if not self._feeds:
             self._dispatcher.plane.noting = True
             self._dispatcher.matcher.after_commit.append(self._committed)
-            # A batch that a thread commits now notes nothing; the next one does.
-            await self._dispatcher.writer.write(_nothing)
+            try:  # A batch that a thread commits now notes nothing; the next one does.
+                await self._dispatcher.writer.write(_nothing)
+            except BaseException:  # it failed, or the asker has gone
+                self._note_nothing()
+                raise
         self.number += 1  # what was given out before does not reach into this feed
         made = self._feeds[scope] = Feed(self.number, trio.current_time())
         return made
@@ -362,9 +368,12 @@ class Changes:
         self._feeds.pop(scope).end()
         self._seen.pop(scope, None)
         if not self._feeds:
-            self._dispatcher.plane.noting = False
-            self._dispatcher.plane.noted = []
-            self._dispatcher.matcher.after_commit.remove(self._committed)
+            self._note_nothing()
+
+    def _note_nothing(self) -> None:
+        self._dispatcher.plane.noting = False
+        self._dispatcher.plane.noted = []
+        self._dispatcher.matcher.after_commit.remove(self._committed)
 
     async def _write_ahead(self) -> None:
         upto = self.number + BLOCK

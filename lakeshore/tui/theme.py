@@ -6,11 +6,12 @@ and states are words.
 
 from __future__ import annotations
 
-import re
 from typing import Final
 
 from rich.style import Style
 from textual.theme import Theme
+
+from lakeshore.client.steering import in_a_line
 
 THEME: Final = Theme(
     name="lakeshore",
@@ -68,13 +69,8 @@ STATE_STYLES: Final = {
     "gone": FAINT,
     "terminated": FAINT,
 }
-_CONTROLS: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 
 
 def drawable(text: str) -> str:
     """Text of others on one line, where it cannot steer the terminal."""
-    return _CONTROLS.sub(_escaped, text)
-
-
-def _escaped(found: re.Match[str]) -> str:
-    return {"\n": "⏎", "\t": " "}.get(found.group(), f"\\x{ord(found.group()):02x}")
+    return in_a_line(text)

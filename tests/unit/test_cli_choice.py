@@ -87,7 +87,11 @@ def test_the_same_server_is_told_by_scheme_host_port_and_prefix() -> None:
 
 @pytest.mark.inventory("C-069")
 @pytest.mark.parametrize(
-    "text", ["- 1\n", "server: [hunter2\n", "namespace: x\n", "server: 5\n", "server: h\ntoken: {a: hunter2}\n"]
+    "text",
+    [
+        *("- 1\n", "server: [hunter2\n", "namespace: x\n", "server: 5\n", "server: h\ntoken: {a: hunter2}\n"),
+        *("token: 2026-02-31\n", "token: !!int ''\n", "token: !!bool hunter2\n", "[" * 5000),
+    ],
 )
 def test_a_broken_login_names_the_file_and_never_its_token(tmp_path: Path, text: str) -> None:
     with pytest.raises(ConfigError) as caught:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.server
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
+import hostile_rows
 import pytest
 from command_tree import LEAVES, TALKS, TREE, as_typed
 
@@ -77,11 +79,24 @@ def hostile() -> Iterator[str]:
     """The URL of a server that answers everything with an error that would steer a terminal."""
     steer = "\x1b]0;title\x07\x1b[2J\x9b5m"
     words = json.dumps({"error": f"no {steer}", "message": f"no {steer}", "hint": steer, "field": steer}).encode()
+    with served(lambda _method, _path: (400, words)) as url:
+        yield url
 
+
+@pytest.fixture(scope="module")
+def telling() -> Iterator[str]:
+    """The same of one whose rows would."""
+    with served(hostile_rows.answer) as url:
+        yield url
+
+
+@contextlib.contextmanager
+def served(answer: Callable[[str, str], tuple[int, bytes]]) -> Iterator[str]:
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             self.rfile.read(int(self.headers.get("Content-Length") or 0))
-            self.send_response(400)
+            status, words = answer(self.command, self.path.partition("?")[0])
+            self.send_response(status)
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(words)))
             self.end_headers()
@@ -110,6 +125,21 @@ def test_what_a_server_says_does_not_steer_the_terminal(
     said = capsys.readouterr()
     assert "error: " in said.err
     assert not {"\x1b", "\x07", "\x9b"} & set(said.out + said.err)
+
+
+@pytest.mark.parametrize(
+    "command", [name for name in TALKS if name.split()[-1] in ("list", "show")] + ["providers list", "providers show"]
+)
+def test_what_rows_hold_does_not_steer_the_terminal(
+    command: str, telling: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LAKESHORE_ADMIN_TOKEN", "an-admin-token")
+    monkeypatch.setenv("LAKESHORE_URL", telling)
+    for more in ([], ["--json"]):
+        main([*as_typed(command), *more])
+        said = capsys.readouterr()
+        assert said.out + said.err
+        assert not hostile_rows.OBEYED & set(said.out + said.err)
 
 
 @pytest.mark.inventory("C-016", "C-083")

@@ -258,6 +258,13 @@ REFUSED: list[Any] = [
     ("\x00", "special characters|unacceptable character"),
     ("modes:\n  a:\n    until: 2026-02-31\n", r"line 3: modes\.a\.until — day"),
     ("a: " + "[" * 5000, "nests too deeply"),
+    ("".join(f"x{k}: &x{k} [{', '.join([f'*x{k - 1}' if k else 'a'] * 9)}]\n" for k in range(9)), "aliases repeat"),
+    ("tags: &a [*a]\n", "line 1: is a part of itself"),
+    ("modes: &a\n  <<: *a\n", "is a part of itself"),
+    ("tags: !!int ''\n", "line 1: tags — is not what its tag says"),
+    ("tags: !!timestamp x\n", "tags — is not what its tag says"),
+    ("tags: !!bool x\n", "tags — is not what its tag says"),
+    (f"image: [{'a, ' * 1000}]\n", "must be a string, got .{100,210}$"),
 ]
 
 

@@ -69,9 +69,9 @@ def create(
     plaintext = str(row["plaintext"])
     until = f" until {local_time(row['expiresAt'], datetime.now(UTC))}" if row.get("expiresAt") else ""
     say(f"token {row.get('name')} ({scope}) of namespace {server.namespace}{until}, shown this once; how to log in:")
-    click.echo(plaintext)
+    click.echo(plain(plaintext))
     flags = ("--server", server.url, "--namespace", server.namespace, "--token", plaintext)
-    click.echo(shlex.join(("lakeshore", "auth", "login", *flags)))
+    click.echo(plain(shlex.join(("lakeshore", "auth", "login", *flags))))
 
 
 @tokens.command("list")

@@ -18,6 +18,7 @@ import click
 
 from lakeshore.client.api import ApiClient
 from lakeshore.client.errors import ApiError
+from lakeshore.client.steering import in_json
 from lakeshore.net.backoff import full_jitter
 from lakeshore.net.errors import NetError, ProtocolViolation
 
@@ -174,7 +175,7 @@ class _Printer:
         self._ends[part["stream"]] = part["offset"] + len(part["data"])
         self.printed = True
         if self._as_json:
-            sys.stdout.write(json.dumps(_told(part), ensure_ascii=False) + "\n")
+            sys.stdout.write(in_json(json.dumps(_told(part), ensure_ascii=False)) + "\n")
             sys.stdout.flush()
             return
         if missing > 0:
