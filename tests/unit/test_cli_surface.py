@@ -1,0 +1,53 @@
+"""The documented commands and their verbs, each group as its page lists it (cli.md, "Command surface")."""
+
+from __future__ import annotations
+
+import click
+import pytest
+from command_tree import TREE
+
+from lakeshore.cli.program import program
+
+SURFACE = [
+    ("C-023", "providers", "add list show update remove edit discover test instances terminate"),
+    ("C-024", "secrets", "add list show rotate remove"),
+    ("C-025", "modes", "add list show update remove"),
+    ("C-026", "tunnels", "add list show remove"),
+    ("C-027", "mounts", "add list show update remove"),
+    ("C-028", "storage", "add list show update remove presign credentials"),
+    ("C-029", "code", "push list"),
+    ("C-030", "queues", "add ls show patch archive unarchive drain rm events stats"),
+    ("C-034", "worker", "start once"),
+    ("C-035", "jobs", "list show kill bulk-cancel"),
+    ("C-037", "ssh", "discover upload probe status"),
+    *(("C-038", group, "discover") for group in ("aws", "gcp", "slurm", "kube", "docker")),
+    ("C-039", "auth", "login status logout"),
+    ("C-040", "config", "show refresh source"),
+    ("C-041", "admin tokens", "create list revoke"),
+    ("C-041", "admin namespace", "create list delete"),
+    ("C-042", "nymph", "push list"),
+]
+
+
+@pytest.mark.parametrize(
+    ("group", "verbs"),
+    [pytest.param(group, verbs.split(), id=group, marks=pytest.mark.inventory(row)) for row, group, verbs in SURFACE],
+)
+def test_a_group_has_the_verbs_of_its_page(group: str, verbs: list[str]) -> None:
+    command = TREE[group]
+    assert isinstance(command, click.Group)
+    with click.Context(command, **program.context_settings) as ctx:
+        assert [verb for verb in verbs if command.get_command(ctx, verb) is None] == []
+
+
+@pytest.mark.inventory("C-032", "C-033")
+@pytest.mark.parametrize("name", ["exec", "run", "serve", "demo", "doctor"])
+def test_what_is_no_group_is_a_command_of_its_own(name: str) -> None:
+    assert not isinstance(TREE[name], click.Group)
+
+
+@pytest.mark.inventory("C-044")
+@pytest.mark.parametrize("name", ["tui", "dashboard", "top"])
+def test_the_dashboard_has_three_names(name: str) -> None:
+    with click.Context(program, **program.context_settings) as ctx:
+        assert program.get_command(ctx, name) is TREE["tui"]
