@@ -27,7 +27,7 @@ import trio
 
 from ..plane.blobs import Blobs
 from ..plane.contract import INLINE_BYTES, BlobRef, Payload, SyncFailed
-from ..wire.messages import MAX_PAYLOAD_BYTES
+from ..wire.messages import INLINE_THRESHOLD_BYTES, MAX_PAYLOAD_BYTES
 from .http import HttpError
 from .http.messages import BodyChunks
 
@@ -38,6 +38,17 @@ _SEGMENT: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
 _WRITE_AT_ONCE: Final = 2 * 1024 * 1024
 _REMEMBERED: Final = 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sizes:
+    """What an operator may set: up to how many bytes a stored payload leaves inside an answer, how many one may have,
+    and for how many seconds a URL is good (S-698…S-700).
+    """
+
+    inline_bytes: int = INLINE_THRESHOLD_BYTES
+    most_bytes: int = MAX_PAYLOAD_BYTES
+    url_ttl_s: float = URL_TTL_S
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,9 +77,12 @@ class Grant:
 class BlobStore:
     """The blob directory of a plane, for payloads that travel beside a call."""
 
-    def __init__(self, blobs: Blobs, key: bytes, *, now: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, blobs: Blobs, key: bytes, *, sizes: Sizes | None = None, now: Callable[[], float] = time.time
+    ) -> None:
         assert blobs.root is not None, "a server's plane is on disk"
         self.blobs = blobs
+        self.sizes = sizes or Sizes()
         self.root: Path = blobs.root
         self._key = key
         self._now = now
@@ -96,6 +110,11 @@ class BlobStore:
         except ValueError as error:
             raise HttpError(422, f"{field}: not a payload key", field=field) from error
 
+    def check_size(self, size: int) -> None:
+        """HttpError 413 for a payload over the cap."""
+        if size > self.sizes.most_bytes:
+            raise _too_large(size, self.sizes.most_bytes)
+
     # --- signed URLs
 
     def sign(
@@ -111,7 +130,7 @@ class BlobStore:
         grant = Grant(
             method=method,
             key=key,
-            expires=int(self._now() + URL_TTL_S),
+            expires=int(self._now() + self.sizes.url_ttl_s),
             size=size,
             sha256=sha256,
             content_type=content_type,
@@ -209,8 +228,7 @@ class BlobStore:
         """`data` itself when it is small, else the reference of the file that now holds it. HttpError 413, 507."""
         if len(data) < INLINE_BYTES:
             return data
-        if len(data) > MAX_PAYLOAD_BYTES:
-            raise too_large(len(data))
+        self.check_size(len(data))
         return await trio.to_thread.run_sync(self._keep, ns, invocation_id, kind, data)
 
     def _keep(self, ns: str, invocation_id: str, kind: str, data: bytes) -> BlobRef:
@@ -231,8 +249,7 @@ class BlobStore:
         HttpError 403, 413, 422.
         """
         path = self.check_key(ns, key, f"{field}.key")
-        if size > MAX_PAYLOAD_BYTES:
-            raise too_large(size)
+        self.check_size(size)
         if sha256 is not None and not _SHA256.fullmatch(sha256):
             raise HttpError(422, f"{field}.sha256: must be 64 hex digits", field=f"{field}.sha256")
         try:
@@ -289,13 +306,12 @@ class _Upload:
                 self.partial.unlink()
 
 
-def too_large(size: int) -> HttpError:
-    """413 for a payload over the cap."""
+def _too_large(size: int, limit: int) -> HttpError:
     return HttpError(
         413,
-        f"a payload of {size} bytes is over the limit of {MAX_PAYLOAD_BYTES} bytes (100 MiB)",
+        f"a payload of {size} bytes is over the limit of {limit} bytes ({limit / 2**20:g} MiB)",
         hint="put the data into a storage and pass its address",
-        limit=MAX_PAYLOAD_BYTES,
+        limit=limit,
     )
 
 

@@ -8,11 +8,10 @@ import trio
 
 from ..plane.blobs import BlobDamaged
 from ..plane.contract import BlobRef, Ended, Payload
-from ..wire.messages import INLINE_THRESHOLD_BYTES
 from .app import App, unpacked
 from .blobs import BUCKET
 
-_INLINE_TOTAL: Final = 4 * 1024 * 1024
+INLINE_TOTAL: Final = 4 * 1024 * 1024
 
 
 class Outgoing:
@@ -22,7 +21,7 @@ class Outgoing:
 
     def __init__(self, app: App) -> None:
         self._app = app
-        self._left = _INLINE_TOTAL
+        self._left = INLINE_TOTAL
 
     async def put(self, into: dict[str, Any], payload: Payload, *, inline: str, reference: str) -> None:
         """Add a payload under one of two names."""
@@ -31,7 +30,7 @@ class Outgoing:
             into[inline] = payload
             return
         assert isinstance(payload, BlobRef)
-        if payload.size <= INLINE_THRESHOLD_BYTES and payload.size <= self._left:
+        if payload.size <= self._app.blobs.sizes.inline_bytes and payload.size <= self._left:
             try:
                 into[inline] = await trio.to_thread.run_sync(self._app.blobs.blobs.get, payload)
             except (FileNotFoundError, BlobDamaged):

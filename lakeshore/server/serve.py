@@ -25,15 +25,16 @@ from pathlib import Path
 import trio
 
 from .. import _version
-from ..plane.contract import PlaneError
+from ..plane.contract import INLINE_BYTES, PlaneError
 from ..plane.database import Durability
 from ..plane.plane import Plane, failure_of
+from ..wire.messages import INLINE_THRESHOLD_BYTES, MAX_PAYLOAD_BYTES
 from ..wire.verification import Policy, policy_of
 from . import render
 from .admission import Admission
 from .app import App, PageReader
 from .auth import TUNNEL, Gate, is_loopback_name
-from .blobs import BlobStore
+from .blobs import URL_TTL_S, BlobStore, Sizes
 from .changes import Changes
 from .cors import Cors
 from .dispatcher import Dispatcher
@@ -56,6 +57,7 @@ from .http import (
 from .identity import Identity
 from .janitor import Janitor
 from .orders import Orders
+from .payload_io import INLINE_TOTAL
 from .queues import Queues
 from .records import Records, RecordsError
 from .rekeying import Rekeying, keyring_of
@@ -194,7 +196,7 @@ def _app(
         any_address=options.open and not is_loopback_name(_bracketed(options.host)),
         origins=frozenset(options.cors_origins),
     )
-    blobs = BlobStore(plane.blobs, state.key_for(_BLOB_URLS))
+    blobs = BlobStore(plane.blobs, state.key_for(_BLOB_URLS), sizes=_sizes_from(environ))
     submissions = Submissions(blobs)
     orders = Orders(records.orders, dispatcher)
     orders.add_source(execs)
@@ -302,6 +304,24 @@ def _seconds_from(environ: Mapping[str, str], name: str, default: float) -> floa
         found = 0.0
     if not 0 < found < math.inf:
         raise ServeError(f"{name}={text!r} is no number of seconds above 0")
+    return found
+
+
+def _sizes_from(environ: Mapping[str, str]) -> Sizes:
+    """Rows keep what is below INLINE_BYTES themselves; peers refuse what is over MAX_PAYLOAD_BYTES before they send."""
+    most = _bytes_from(environ, "MAX_PAYLOAD_BYTES", MAX_PAYLOAD_BYTES, INLINE_BYTES, MAX_PAYLOAD_BYTES)
+    return Sizes(
+        inline_bytes=_bytes_from(environ, "INLINE_THRESHOLD_BYTES", INLINE_THRESHOLD_BYTES, INLINE_BYTES, INLINE_TOTAL),
+        most_bytes=most,
+        url_ttl_s=_seconds_from(environ, "PAYLOAD_PRESIGN_TTL_S", URL_TTL_S),
+    )
+
+
+def _bytes_from(environ: Mapping[str, str], name: str, default: int, least: int, most: int) -> int:
+    text = environ.get(name, "").strip()
+    found = int(text) if text.isdecimal() else default if not text else -1
+    if not least <= found <= most:
+        raise ServeError(f"{name}={text!r} is no number of bytes from {least} to {most}")
     return found
 
 

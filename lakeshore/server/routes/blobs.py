@@ -14,7 +14,7 @@ from typing import Final
 
 import trio
 
-from ...wire.messages import MAX_PAYLOAD_BYTES, OCTETS
+from ...wire.messages import OCTETS
 from ..app import App
 from ..http import HttpError, Request, Response, StreamResponse
 from ..render import answer
@@ -42,7 +42,7 @@ async def put(app: App, request: Request) -> Response:
     announced = request.content_length
     if announced is not None and grant.size is not None and announced != grant.size:
         raise HttpError(422, f"size: {grant.size} bytes were announced, Content-Length is {announced}", field="size")
-    limit = MAX_PAYLOAD_BYTES if grant.size is None else grant.size + 1
+    limit = app.blobs.sizes.most_bytes if grant.size is None else grant.size + 1
     ref, new = await app.blobs.receive(grant, request.stream(limit))
     body = {"key": ref.key, "size": ref.size, "sha256": ref.sha256}
     return answer(request, body, status=201 if new else 200)

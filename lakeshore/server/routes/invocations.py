@@ -65,6 +65,7 @@ class InvocationShown(TypedDict):
     maxAttempts: int
     runConfig: dict[str, Any]
     codeContext: dict[str, Any]
+    codeRepoId: str | None
     progress: Any
     error: Any
     submittedAt: Time
@@ -165,6 +166,7 @@ def row_body(app: App, row: dict[str, Any], whys: dict[Alike, Why] | None = None
         "maxAttempts": row["max_attempts"],
         "runConfig": row["run_config"] or {},
         "codeContext": row["code"] or {},
+        "codeRepoId": _code_repo(app, row["ns"], row["code"] or {}),
         "progress": None,
         "error": row["error"],
         "submittedAt": iso(row["submitted_at"]),
@@ -176,6 +178,15 @@ def row_body(app: App, row: dict[str, Any], whys: dict[Alike, Why] | None = None
         "rootInvocationId": row["root"],
         "correlationId": row["root"],
     }
+
+
+def _code_repo(app: App, ns: str, code: dict[str, Any]) -> str | None:
+    """The archive of the commit that a call was made in, once there is one (S-751)."""
+    remote, commit = code.get("remote"), code.get("commit")
+    if type(remote) is not str or type(commit) is not str:
+        return None
+    repo = app.records.code_repos.get(ns, remote, commit)
+    return None if repo is None else repo.id
 
 
 def _of_one(app: App, row: dict[str, Any]) -> dict[str, Any]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...wire.messages import MAX_PAYLOAD_BYTES, PresignRequest
+from ...wire.messages import PresignRequest
 from ..app import App
 from ..auth import Caller
-from ..blobs import BUCKET, too_large, valid_sha256
+from ..blobs import BUCKET, valid_sha256
 from ..http import HttpError, Request, Response
 from ..render import answer, iso
 from ..structure import bad_field, read_map, structure
@@ -39,8 +39,7 @@ async def presign(app: App, request: Request, caller: Caller) -> Response:
     elif wanted.op == "put":
         if wanted.size is None or wanted.size < 0:
             raise bad_field("size", "is required, in bytes")
-        if wanted.size > MAX_PAYLOAD_BYTES:
-            raise too_large(wanted.size)
+        app.blobs.check_size(wanted.size)
         if wanted.sha256 is not None and not valid_sha256(wanted.sha256):
             raise bad_field("sha256", "must be 64 hex digits in lower case")
         if wanted.content_type is not None and not _is_header_value(wanted.content_type):

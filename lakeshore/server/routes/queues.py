@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any, Final, NotRequired, TypedDict
 
 import trio
@@ -31,6 +31,9 @@ from .events import event_body
 from .stated import route
 
 ELASTICITIES: Final = ("fixed", "fully_elastic", "pool_with_threshold", "max_count")
+_ELASTICITY: Final = frozenset(
+    "kind min max threshold threshold_low pool match steal_delay_s cost_weight".split()  # noqa: SIM905 - a set of words
+)
 _LIMIT: Final = 200
 _MOST: Final = 1000
 _EVENTS: Final = 50
@@ -84,11 +87,19 @@ class KindParams(TypedDict, total=False):
     priority_field: Annotated[str, printable(1, 200)]
 
 
+def _elasticity_kind(value: Any) -> str:
+    if value not in ELASTICITIES:
+        meant = value.replace("-", "_") if type(value) is str else None
+        hint = f"write {meant}" if meant in ELASTICITIES else None
+        raise Wrong(f"must be one of {', '.join(ELASTICITIES)}", hint=hint)
+    return str(value)
+
+
 @open_shape
 class Elasticity(TypedDict):
     """How many daemons a queue has."""
 
-    kind: Annotated[str, one_of(*ELASTICITIES)]
+    kind: Annotated[str, checked(_elasticity_kind, enum=list(ELASTICITIES))]
 
 
 @open_shape
@@ -204,9 +215,10 @@ class QueueMember(TypedDict):
 
 
 class QueueShown(QueueRowShown):
-    """A queue and its members."""
+    """A queue and its members. `warnings`, once it was made or changed: what of it nobody reads."""
 
     members: list[QueueMember]
+    warnings: NotRequired[list[str]]
 
 
 class QueueList(TypedDict):
@@ -354,7 +366,7 @@ async def create(app: App, request: Request, caller: Caller, *, body: QueueAdd) 
             field="name",
             hint=f"`lakeshore queues patch {name}` changes it",
         )
-    return answer(request, _shown(app, row), status=201)
+    return answer(request, _shown(app, row, _unread(body)), status=201)
 
 
 @route(QueueShown, body=QueueChange, refuses=(404, 409))
@@ -368,7 +380,7 @@ async def patch(app: App, request: Request, caller: Caller, *, body: QueueChange
         fields["state"] = body["state"]
     if not fields:
         raise bad_field("description", "name at least one field to change")
-    return await _edited(app, request, caller, row, fields)
+    return await _edited(app, request, caller, row, fields, _unread(body))
 
 
 @route(QueueShown, refuses=(404, 409, 422))
@@ -413,11 +425,24 @@ async def remove(app: App, request: Request, caller: Caller, *, query: QueueRemo
     return answer(request, {"name": row.name, "deleted": True, "members": len(members)})
 
 
-async def _edited(app: App, request: Request, caller: Caller, row: QueueRow, fields: Mapping[str, Any]) -> Response:
+async def _edited(
+    app: App,
+    request: Request,
+    caller: Caller,
+    row: QueueRow,
+    fields: Mapping[str, Any],
+    warnings: Sequence[str] = (),
+) -> Response:
     made = await app.queues.edit(row.ns, row.name, fields, actor=caller.name)
     if made is None:
         raise _unknown(row.name)
-    return answer(request, _shown(app, made))
+    return answer(request, _shown(app, made, warnings))
+
+
+def _unread(body: Mapping[str, Any]) -> list[str]:
+    """Keys of `elasticity` that are stored and read by nobody (S-763)."""
+    unread = sorted(set(body.get("elasticity") or {}) - _ELASTICITY)
+    return [f"elasticity.{name} is stored, and nobody reads it" for name in unread]
 
 
 # --- inside: rows
@@ -481,7 +506,7 @@ def _body(app: App, row: QueueRow, members: int) -> QueueRowShown:
     }
 
 
-def _shown(app: App, row: QueueRow) -> QueueShown:
+def _shown(app: App, row: QueueRow, warnings: Sequence[str] = ()) -> QueueShown:
     members = _Membership(app, row.ns).of(row.name)
     told: list[QueueMember] = []
     for id_ in sorted(members):
@@ -489,7 +514,10 @@ def _shown(app: App, row: QueueRow) -> QueueShown:
         state = "active" if worker is None else app.workers.shown_state(worker)
         label = None if worker is None else worker.label
         told.append({"id": id_, "label": label, "state": state, "queues": sorted(members[id_])})
-    return {**_body(app, row, len(members)), "members": told}
+    shown: QueueShown = {**_body(app, row, len(members)), "members": told}  # type: ignore[typeddict-item]  # a row has no warnings
+    if warnings:
+        shown["warnings"] = list(warnings)
+    return shown
 
 
 def _counts(app: App, row: QueueRow) -> dict[str, int]:
