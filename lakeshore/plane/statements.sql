@@ -194,6 +194,9 @@ WHERE ns = :ns AND queue = :queue AND state = 'queued' AND needs IS :needs ORDER
 -- name: next_needs
 SELECT MIN(needs) FROM invocation WHERE ns = :ns AND queue = :queue AND state = 'queued' AND needs > :after
 
+-- name: run_there
+SELECT 1 FROM invocation WHERE ns = :ns AND queue = :queue AND state = 'queued' AND needs = :needs LIMIT 1
+
 -- name: any_queued
 SELECT 1 FROM invocation WHERE ns = :ns AND queue = :queue AND state = 'queued' LIMIT 1
 

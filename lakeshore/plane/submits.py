@@ -19,11 +19,13 @@ from .contract import (
     Conflict,
     Payload,
     Purged,
+    QueueFull,
     Refused,
     Submission,
     Submitted,
 )
 from .retries import RETRYABLE, knows, retry_row
+from .runs import MOST_RUNS, has_room_for
 from .statements import SQL
 from .transaction import Transaction, payload_values
 
@@ -53,7 +55,8 @@ def submit(tx: Transaction, item: Submission, now: float) -> Submitted:
     Raises Conflict, Purged, QueueNotActive, QueueFull, QueueBehind.
     """
     values = _values(item, now)
-    if item.due is not None and item.due > now:
+    later = item.due is not None and item.due > now
+    if later or (item.needs is not None and not has_room_for(tx.all, item.ns, item.queue, (item.needs,))):
         return _submit_with_care(tx, item, now)
     # Nearly every submit is a new id on a known, unlimited queue: one statement finds that out and inserts.
     inserted = tx.one(SQL.submit_if_plain, values)
@@ -70,7 +73,12 @@ def submit_many(tx: Transaction, items: Sequence[Submission], now: float) -> lis
         or any(item.due is not None for item in items)
     ):
         return [_submitted_or_refused(tx, item, now) for item in items]
-    for ns, queue in {(item.ns, item.queue) for item in items}:
+    asks: dict[tuple[str, str], set[str | None]] = {}
+    for item in items:
+        asks.setdefault((item.ns, item.queue), set()).add(item.needs)
+    if not all(has_room_for(tx.all, *queue, asked) for queue, asked in asks.items()):
+        return [_submitted_or_refused(tx, item, now) for item in items]
+    for ns, queue in asks:
         tx.change(SQL.ensure_queue, {"ns": ns, "name": queue, "now": now})
     found = tx.one(SQL.last_seq, {})
     last = 0 if found is None else int(found[0])
@@ -130,6 +138,9 @@ def _submit_with_care(tx: Transaction, item: Submission, now: float) -> Submitte
     if known is not None:
         return known
     item = _admitted(tx, item, now)
+    if item.needs is not None and not has_room_for(tx.all, item.ns, item.queue, (item.needs,)):
+        says = f"queue {item.queue!r} has calls that ask {MOST_RUNS} different things of a worker (tags, runner, match)"
+        raise QueueFull(item.queue, None, says=f"{says}; try again later, or with tags that others name")
     values = _values(item, now)
     state = DELAYED if item.due is not None and item.due > now else "queued"
     inserted = tx.one(SQL.submit, {**values, "state": state, "due": item.due})

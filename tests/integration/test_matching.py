@@ -16,6 +16,7 @@ from test_server_queues import Queue, called, until
 from worker_peer import Daemon
 
 from dreamlake.lakeshore import HttpDispatch
+from lakeshore.plane.runs import MOST_RUNS
 from lakeshore.sdk import warned
 
 NS = "/v1/namespaces/default"
@@ -241,3 +242,27 @@ def test_two_daemons_get_the_calls_of_their_modes(
         large.name: "lacks the tag size=huge",
     }
     plane.close()
+
+
+def test_a_queue_has_room_for_so_many_asks_because_each_costs_every_claim_a_seek(server: Served, queue: Queue) -> None:
+    def item(tag: str | None, **more: Any) -> dict[str, Any]:
+        asks = {} if tag is None else {"run_config": {"tags": [tag]}}
+        return {"invocation_id": new_id(), "queue": queue.name, "args_blob": "", **asks, **more}
+
+    def batch(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = called(server, "POST", "/v1/producer/submit", {"invocations": items}).body[
+            "results"
+        ]
+        return found
+
+    first, *rest = [item(f"t{n}") for n in range(MOST_RUNS - 1)]
+    assert {said["status"] for said in batch([first, *rest])} == {200}
+    assert {said["status"] for said in batch([item(f"t{n % 9}") for n in range(100)])} == {200}, "what others ask"
+    assert batch([item("new"), item("t1"), item(None)])[0]["status"] == 429
+    refused = queue.submit(run_config={"tags": ["another"]})
+    assert refused.status == 429
+    assert refused.body["hint"].startswith(f"queue '{queue.name}' has calls that ask {MOST_RUNS} different things")
+    assert queue.submit(run_config={"tags": ["t1"]}).status == queue.submit().status == 200
+    assert called(server, "POST", "/v1/producer/submit", first).status == 200, "the same submit as before (K-16)"
+    assert server.post(f"{NS}/invocations/bulk-cancel", {"queue": queue.name}).status == 200
+    assert queue.submit(run_config={"tags": ["another"]}).status == 200
