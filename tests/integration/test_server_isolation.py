@@ -60,6 +60,7 @@ class Stage:
         self.names = {kind: another(kind, value, it.mark, mark) for kind, value in it.has.items()}
         self.sent: dict[str, set[str]] = {}
         self.canaries = it.canaries()
+        self.left_s = it.lease_left_s()
         self.before = {**it.state(), **self._over()}
 
     def _of(self, name: str, world: World) -> Iterator[Caller]:
@@ -93,7 +94,9 @@ class Stage:
                 told.append(
                     f"{path}: {before[max(at - 60, 0) : at + 60]!r} is now {after[max(at - 60, 0) : at + 60]!r}"
                 )
-        return told
+        left_s, before_s = self.it.lease_left_s(), self.left_s
+        self.left_s = left_s
+        return told if left_s <= before_s else [*told, "its lease was renewed"]
 
     def nobody(self) -> dict[str, Any]:
         """As what it has, of the same shapes, and of nobody. The names stay: who has taken one has taken the other.
@@ -260,7 +263,7 @@ def attempt(stage: Stage, row: Row, caller: Caller, asked: list[Place], *, abroa
         if status_of(answer) not in wanted:
             yield f"{who}: {status_of(answer)}, not {sorted(wanted)}: {answer.raw!r:.300}"
         told = stage.sent.setdefault(world.ns, set())
-        if is_making and answer.status < 300:
+        if answer.status < 300 and any(place.where == "body" for place in asked):
             told.update(taken)
         if at_home:
             continue

@@ -254,6 +254,10 @@ class World:
                 found[path] = TIMES.sub(r'"\1":?', body.decode("latin-1"))
         return found
 
+    def lease_left_s(self) -> float:
+        """Of the call that runs."""
+        return float(self.made("GET", self.own(f"invocations/{self.has['invocation']}"))["leaseLeftS"])
+
     def paths(self, pattern: str) -> list[str]:
         """The paths of a route that name what it has."""
         filled = [pattern]
@@ -274,7 +278,7 @@ class World:
 
 SHARED = {"/v1/namespaces/{ns}/providers": "providers", "/v1/namespaces/{ns}/queues": "queues"}
 """Lists that show what the siblings have, too."""
-TIMES = re.compile(r'"(lastUsedAt|oldest_age_s|throughput_per_s|cursor)": ?("[^"]*"|[^,}]*)')
+TIMES = re.compile(r'"(lastUsedAt|oldest_age_s|throughput_per_s|cursor|leaseLeftS)": ?("[^"]*"|[^,}]*)')
 SEGMENTS = {
     "namespaces": "ns",
     "invocations": "invocation",
