@@ -5,6 +5,9 @@ Both are looked at before anything is drawn. Reference: cli/tui.md, "Flags"; C-3
 
 from __future__ import annotations
 
+import os
+import sys
+
 import click
 
 from .choice import choose
@@ -17,6 +20,8 @@ from .whole_screen import need_terminal, textual
 
 LEAST_S = 1.0
 USUAL_S = 4.0
+SWITCH_S = 0.0005
+"""How long a thread that reads rows may hold up one that reads keys."""
 OTHERWISE = (
     "`lakeshore daemon list`, `lakeshore queues ls`, `lakeshore jobs list` and `lakeshore storage list` say the same"
 )
@@ -44,6 +49,8 @@ def tui(
     """Watch workers, queues, invocations and storage on the whole terminal, and act on them."""
     need_terminal(OTHERWISE)
     choice = choose(url=url, namespace=namespace or ctx.find_object(str), token=token)
+    os.environ.setdefault("TEXTUAL_FPS", "120")  # a key waits for the next picture
+    sys.setswitchinterval(SWITCH_S)
     with textual():
         from lakeshore.tui.dashboard.app import Dashboard  # wall: only a screen pays for Textual
         from lakeshore.tui.dashboard.server import Server  # wall: as above

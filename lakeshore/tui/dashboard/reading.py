@@ -144,7 +144,7 @@ class Reader:
             self._meanwhile += changes
         made = applied(tab, self._window.items if tab is INVOCATIONS else items, changes)
         if made is not None and tab is INVOCATIONS:
-            self._window.items = made[:MOST]
+            self._window.items = made = made[:MOST]
         return made
 
     async def _calls(self, place: int) -> Sequence[Item]:
