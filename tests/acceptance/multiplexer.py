@@ -17,14 +17,21 @@ needs_tmux = pytest.mark.skipif(TMUX is None, reason="no tmux: install the Debia
 
 
 class Session:
-    """A shell on a terminal of 100 columns and 30 lines, and what is to be seen there."""
+    """A shell on a terminal, of 100 columns and 30 lines unless `size` says another, and what is to be seen there."""
 
     def __init__(
-        self, directory: Path, environ: dict[str, str], *, shell: str = SHELL, user: tuple[int, int] | None = None
+        self,
+        directory: Path,
+        environ: dict[str, str],
+        *,
+        shell: str = SHELL,
+        user: tuple[int, int] | None = None,
+        size: tuple[int, int] = (100, 30),
     ) -> None:
         self._socket, self._user = directory / "tmux", user
         self._env = {**environ, "TERM": "xterm-256color", "ENV": "/dev/null"}
-        self._do("-f", "/dev/null", "new-session", "-d", "-x", "100", "-y", "30", "-c", str(directory), shell)
+        given = ["-x", str(size[0]), "-y", str(size[1]), "-c", str(directory), shell]
+        self._do("-f", "/dev/null", "new-session", "-d", *given)
 
     def _do(self, *arguments: str) -> str:
         command = [str(TMUX), "-S", str(self._socket), *arguments]
@@ -42,6 +49,9 @@ class Session:
 
     def press(self, *keys: str) -> None:
         self._do("send-keys", *keys)
+
+    def resize(self, columns: int, lines: int) -> None:
+        self._do("resize-window", "-x", str(columns), "-y", str(lines))
 
     def text(self) -> str:
         return self._do("capture-pane", "-p")
