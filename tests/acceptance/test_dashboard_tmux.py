@@ -21,8 +21,8 @@ ASKS = "[y/n]"
 
 
 @pytest.fixture
-def session(tmp_path: Path, warm_cache: Path) -> Iterator[Session]:
-    given = environment(warm_cache, LC_ALL="C.UTF-8", HOME=str(tmp_path))
+def session(tmp_path: Path, filled_cache: Path) -> Iterator[Session]:
+    given = environment(filled_cache, LC_ALL="C.UTF-8", HOME=str(tmp_path))
     given.pop("NO_COLOR", None)
     opened = Session(tmp_path, given, size=WIDE)
     yield opened
