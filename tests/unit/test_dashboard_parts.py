@@ -150,6 +150,18 @@ def test_pages_read_one_after_the_other_are_what_there_is(there: set[int], held:
     assert [int(item.id) for item in window.items] == rows and window.complete
 
 
+def test_what_came_meanwhile_is_joined_to_what_is_held_or_that_is_forgotten() -> None:
+    window = Window()
+    assert window.put_newest(items(range(20, 10, -1), seq=True), last=False)
+    assert not window.put_newest(items(range(40, 30, -1), seq=True), last=False)
+    assert not window.put_after(31, items(range(30, 22, -1), seq=True), last=False)
+    assert window.put_after(23, items(range(22, 14, -1), seq=True), last=False)
+    assert [int(item.id) for item in window.items] == list(range(40, 10, -1))
+    assert not window.put_newest(items(range(90, 80, -1), seq=True), last=False)
+    window.forget_after(81)
+    assert [int(item.id) for item in window.items] == list(range(90, 80, -1)) and window.wants_more
+
+
 def test_a_selected_row_stays_selected_wherever_it_is_and_its_place_is_taken_when_it_goes() -> None:
     view = View(INVOCATIONS)
     view.show(items([5, 4, 3]))

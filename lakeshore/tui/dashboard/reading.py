@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 PATIENCE_S: Final = 10.0
 LEAVING_S: Final = 0.2
+GAP_PAGES: Final = 20
+"""Pages that are read at once to join what has come meanwhile to what is held; with more the list begins anew."""
 
 
 class Unanswered(Exception):
@@ -148,21 +150,28 @@ class Reader:
         return made
 
     async def _calls(self, place: int) -> Sequence[Item]:
-        """The newest page, the one on the screen, and one of the others in its turn."""
-        await self._page(None)
-        cursors = {self._window.cursor_before(place), self._window.next_turn()} - {None}
-        for cursor in cursors:
+        """The newest page, the one on the screen, and one of the others in its turn; what lies between is filled."""
+        met, cursor = await self._page(None)
+        for _ in range(GAP_PAGES):
+            if met or cursor is None:
+                break
+            met, cursor = await self._page(cursor)
+        if not met and cursor is not None:
+            self._window.forget_after(cursor)
+        for cursor in {self._window.cursor_before(place), self._window.next_turn()} - {None}:
             await self._page(cursor)
         return list(self._window.items)
 
-    async def _page(self, cursor: int | None) -> None:
+    async def _page(self, cursor: int | None) -> tuple[bool, int | None]:
+        """Whether it meets what is held, and the cursor to read on from."""
         self._meanwhile = []
         page, last = await self._lane.ask(lambda api: _invocations(api, cursor))
         if cursor is None:
-            self._window.put_newest(page, last=last)
+            met = self._window.put_newest(page, last=last)
         else:
-            self._window.put_after(cursor, page, last=last)
+            met = self._window.put_after(cursor, page, last=last)
         self._window.items = list(self._with_meanwhile(INVOCATIONS, self._window.items))[:MOST]
+        return met, page[-1].seq if page else None
 
     def _with_meanwhile(self, tab: Tab, items: Sequence[Item]) -> Sequence[Item]:
         """An answer may be older than what was told while it was on its way: that holds."""

@@ -28,19 +28,25 @@ class Window:
         """Whether older ones are to be read."""
         return not self.complete and len(self.items) < MOST
 
-    def put_newest(self, page: Sequence[Item], *, last: bool) -> None:
-        """The newest page; `last`: there is none after it. One that meets none of those held begins anew."""
-        held = {item.id for item in self.items}
-        if last or not any(item.id in held for item in page):
+    def put_newest(self, page: Sequence[Item], *, last: bool) -> bool:
+        """The newest page; `last`: there is none after it. Whether it meets those held: else some lie between."""
+        if not self.items:
             self.items, self.complete = list(page[:MOST]), last
-        else:
-            self._put(0, page, last=last)
+            return True
+        return self._put(0, page, last=last)
 
-    def put_after(self, cursor: int, page: Sequence[Item], *, last: bool) -> None:
-        """The page that follows the row whose `seq` is `cursor`; nothing when that has gone."""
+    def put_after(self, cursor: int, page: Sequence[Item], *, last: bool) -> bool:
+        """The page that follows the row whose `seq` is `cursor`; nothing when that has gone. Whether it meets others,
+        as above.
+        """
+        at = next((at for at, item in enumerate(self.items) if item.seq == cursor), None)
+        return at is None or self._put(at + 1, page, last=last)
+
+    def forget_after(self, cursor: int) -> None:
+        """All that follows the row whose `seq` is `cursor`: it is too far away to be joined."""
         at = next((at for at, item in enumerate(self.items) if item.seq == cursor), None)
         if at is not None:
-            self._put(at + 1, page, last=last)
+            self.items, self.complete = self.items[: at + 1], False
 
     def oldest_cursor(self) -> int | None:
         """To go on after the oldest one that is held."""
@@ -63,15 +69,17 @@ class Window:
         self._turn = (self._turn + 1) % len(cursors)
         return cursors[self._turn]
 
-    def _put(self, start: int, page: Sequence[Item], *, last: bool) -> None:
+    def _put(self, start: int, page: Sequence[Item], *, last: bool) -> bool:
         ids = {item.id for item in page}
+        met = last or start >= len(self.items)
         end = len(self.items) - 1 if last else start - 1
         if not last:
             for at in range(start, len(self.items)):
                 if self.items[at].id in ids:
-                    end = at
+                    end, met = at, True
         before = [item for item in self.items[:start] if item.id not in ids]
         after = [item for item in self.items[end + 1 :] if item.id not in ids]
         made = [*before, *page, *after]
         self.complete = (self.complete or last) and len(made) <= MOST
         self.items = made[:MOST]
+        return met
