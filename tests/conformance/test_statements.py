@@ -106,6 +106,7 @@ LOOKED_THROUGH = {
     "last_seq": "SQLite's own table, of two rows",
     "segments_in_use": "every frame, in a thread, at most once a sweep",
     "listed": "the head of a page, which `listing` completes",
+    "listed_names": "as above: `rows` completes it with the numbers of rows",
 }
 """Statements that look at every row of something, and why they may."""
 
