@@ -8,6 +8,7 @@ nobody has, and answered alike. Whatever was asked, the other one's whole state 
 from __future__ import annotations
 
 import contextlib
+import json
 import re
 import secrets
 import time
@@ -16,9 +17,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from foreign_cases import Place, named, places_of, request, unplaced
-from served import ADMIN, Answer, Served, new_id, running
-from signer import text
+from foreign_cases import BODIES, Place, named, places_of, request, unplaced
+from served import ADMIN, MSGPACK, Answer, Served, new_id, running
+from signer import Signer, text
 from two_worlds import Line, World, b64
 
 from lakeshore.server.auth import PRODUCE
@@ -217,7 +218,8 @@ VOLATILE = re.compile(
 
 def same(answer: Answer, taken: list[str]) -> str:
     """An answer without what its request named."""
-    text_ = answer.raw.decode("latin-1")
+    packed = answer.headers.get("content-type", "").split(";")[0] == MSGPACK
+    text_ = json.dumps(answer.body, default=str) if packed else answer.raw.decode("latin-1")
     for value in sorted(taken, key=len, reverse=True):
         text_ = text_.replace(value, "·")
     headers = {name.lower(): value for name, value in answer.headers.items()}
@@ -329,6 +331,48 @@ def test_a_route_shows_guesses_and_disturbs_nothing_of_another_namespace(stage: 
     assert list(storm(stage, row)) == []
     if row.method != "GET":
         assert stage.changes() == []
+
+
+SIGNED: dict[str, tuple[str, str]] = {
+    "X-LS-Namespace": ("X_LS_Namespace", "ns"),
+    "X-LS-Worker-Id": ("X_LS_Worker_Id", "signing worker"),
+    "X-LS-Worker-Id, of who has no key": ("X_LS_Worker_Id", "worker"),
+    "X-LS-Key-Id": ("X_LS_Key_Id", "daemon key"),
+}
+"""Headers of a daemon's signature, or beside it, and what they name."""
+
+
+@pytest.mark.inventory("S-460")
+@pytest.mark.parametrize("header", SIGNED)
+@pytest.mark.parametrize("path", ["hello", "poll", "ack", "event", "log-chunk", "exec/results"])
+def test_a_daemons_signature_is_good_for_its_own_namespace_alone(stage: Stage, header: str, path: str) -> None:
+    name, kind = SIGNED[header]
+    signer, route = stage.stranger.signer, f"POST /v1/daemon/{path}"
+    said, refusals = [], []
+    for has in (stage.it.has, stage.nobody()):
+        body = signer.hello_body() if path == "hello" else {**BODIES[route](has), "worker_id": signer.worker_id}
+        who = signer.machine_id if path == "hello" else None
+        answer = signer.send(f"/v1/daemon/{path}", body, who=who, **{name: has[kind]})
+        said.append(same(answer, [has[kind], *(has[call] for call in CALLS)]))
+        assert stage.it.mark not in answer.raw.decode("latin-1").replace(str(has[kind]), ""), answer.raw
+        refusals.append(answer.status in (401, 403) or "x-ls-reject" in answer.headers)
+    assert said[0] == said[1]
+    assert all(refusals) or path == "hello", said
+    assert stage.changes() == []
+
+
+@pytest.mark.parametrize("bearer", ["dle_none", "its own"])
+def test_an_enroll_token_admits_to_its_own_namespace_alone(stage: Stage, bearer: str) -> None:
+    said = []
+    for has in (stage.it.has, stage.nobody()):
+        signer = Signer(stage.server, label="fresh")
+        signer.machine_id = has["machine"]
+        token = stage.stranger.has["enroll bearer"] if bearer == "its own" else bearer
+        answer = signer.hello(token, X_LS_Namespace=has["ns"])
+        assert answer.headers["x-ls-reject"] == "invalid_enroll_token"
+        said.append(same(answer, [has["ns"]]).replace(has["machine"], ""))
+    assert said[0] == said[1]
+    assert stage.changes() == []
 
 
 # --- what is held

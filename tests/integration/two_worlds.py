@@ -15,6 +15,7 @@ from urllib.parse import quote
 from served import ADMIN, JSON, Answer, Served, new_id
 from signer import Signer, text
 
+from lakeshore.server.changes import KINDS
 from lakeshore.server.routes.table import TABLE
 from lakeshore.wire.envelope import Envelope
 
@@ -268,7 +269,8 @@ class World:
             filled = [pattern.replace("{id}", self.has["signing worker"])]
         query = "?timeout_s=0&hold_s=0&wait_s=0"
         if pattern.endswith("/changes"):
-            query += f"&since={self.has['number']}"
+            # How a worker looks is told by who looks every now and then; its row is read besides.
+            query += f"&since={self.has['number']}&kinds={','.join(kind for kind in KINDS if kind != 'workers')}"
         if pattern.endswith("/instances"):
             query = ""
         if "log/stream" in pattern:
