@@ -21,6 +21,7 @@ from textual.binding import Binding, BindingType
 from textual.widgets import Static
 
 from .event_log import EventLog
+from .leaving import leave
 from .poller import Poller
 from .status_text import banner, fields
 from .theme import FAINT, KEY, THEME
@@ -85,7 +86,7 @@ class NymphApp(App[None]):
         loop = asyncio.get_running_loop()
         if not self.is_headless:
             for number in (signal.SIGTERM, signal.SIGHUP):
-                loop.add_signal_handler(number, self._leave, number)
+                loop.add_signal_handler(number, leave, self, number)
         self.call_after_refresh(self._start)
 
     def on_resize(self) -> None:
@@ -148,6 +149,3 @@ class NymphApp(App[None]):
 
     def action_expand(self) -> None:
         self._log_.toggle()
-
-    def _leave(self, number: int) -> None:
-        self.exit(return_code=128 + number)

@@ -24,6 +24,7 @@ from textual.binding import Binding, BindingType
 from textual.screen import Screen
 from textual.widgets import Input
 
+from ..leaving import leave
 from ..theme import THEME
 from . import chrome, following
 from .actions import Action, offered
@@ -156,7 +157,7 @@ class Dashboard(App[None]):
         loop = asyncio.get_running_loop()
         if not self.is_headless:
             for number in (signal.SIGTERM, signal.SIGHUP):
-                loop.add_signal_handler(number, self._leave, number)
+                loop.add_signal_handler(number, leave, self, number)
         self.set_interval(_AGES_S, self._age)
         self.call_after_refresh(self._start)
 
@@ -527,6 +528,3 @@ class Dashboard(App[None]):
         self._head.show(self._active)
         self._list.settle()
         self._draw_line()
-
-    def _leave(self, number: int) -> None:
-        self.exit(return_code=128 + number)
