@@ -87,6 +87,7 @@ def test_nothing_is_ordered_by_id() -> None:
 @pytest.mark.parametrize(
     "name", ["claim_oldest", "next_oldest", "next_priority", "newest_at", "oldest_at", "priority_levels"]
 )
+@pytest.mark.inventory("S-738")
 def test_choosing_the_next_job_reads_the_index_of_queued_rows_and_sorts_nothing(name: str) -> None:
     conn = sqlite3.connect(":memory:")
     conn.executescript(SQL.schema)

@@ -284,6 +284,19 @@ def test_logout_forgets_the_login_and_once_more_is_no_error(secured_server: Serv
     assert "server not configured — run `lakeshore auth login --server <url>` or set LAKESHORE_URL" in err
 
 
+@pytest.mark.parametrize("variable", ["LAKESHORE_CLIENT_TOKEN", "LAKESHORE_TOKEN", None])
+@pytest.mark.inventory("S-787")
+def test_a_variables_token_goes_with_a_variables_server(
+    secured_server: Served, run: Run, monkeypatch: pytest.MonkeyPatch, variable: str | None
+) -> None:
+    ns = made(secured_server)
+    monkeypatch.setenv("LAKESHORE_URL", secured_server.url)
+    if variable is not None:
+        monkeypatch.setenv(variable, minted(secured_server, ns))
+    code, _, err = run("--namespace", ns, "jobs", "list")
+    assert (code, "token" in err) == ((1, True) if variable is None else (0, False)), err
+
+
 @pytest.mark.inventory("C-047", "C-059", "C-1420")
 def test_other_commands_use_the_login_and_its_token_only_for_its_own_server(
     secured_server: Served, server: Served, run: Run, login_file: Path, monkeypatch: pytest.MonkeyPatch

@@ -178,6 +178,7 @@ def test_a_mount_is_added_from_pairs_and_files(typed: Run, space: Space, line: s
 @pytest.mark.inventory("C-154", "C-582", "C-583")
 @pytest.mark.inventory("C-581", "C-584", "C-585")
 @pytest.mark.inventory("C-1225", "C-1226", "C-1227")
+@pytest.mark.inventory("S-220")
 def test_a_mount_is_merged_into_replaced_listed_shown_and_removed(typed: Run, space: Space) -> None:
     assert typed("mounts add imagenet --kind nfs --kwarg server=10.0.0.12 --kwarg path=/exports/imagenet")[0] == 0
     assert typed("mounts update imagenet --kwarg options=ro")[:2] == (0, "mount imagenet changed\n")

@@ -55,6 +55,7 @@ def shown(run: Run, *words: str) -> Any:
 
 @pytest.mark.inventory("C-138", "C-140", "C-373")
 @pytest.mark.inventory("C-139", "C-142", "C-376")
+@pytest.mark.inventory("S-186")
 def test_a_mode_is_added_merged_into_replaced_and_removed(run: Run, ns: str, tmp_path: Path) -> None:
     file = tmp_path / "h100.yaml"
     file.write_text(H100)

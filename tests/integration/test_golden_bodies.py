@@ -102,6 +102,7 @@ def talk(server: Served) -> list[dict[str, Any]]:
 
 
 @pytest.mark.inventory("P-472")
+@pytest.mark.inventory("S-009")
 def test_a_daemons_conversation_is_what_it_was(talk: list[dict[str, Any]]) -> None:
     if os.environ.get("UPDATE_GOLDEN"):
         FIXTURE.write_text(json.dumps(talk, indent=1) + "\n")

@@ -174,6 +174,7 @@ WAYS = {"as it is": as_it_is, "later": versions.newer_request, "earlier": versio
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.stem)
+@pytest.mark.inventory("S-009")
 def test_a_server_takes_what_daemons_of_other_versions_say(server: Served, path: Path, way: str) -> None:
     bodies = recorded(path)
     replay = Replay(server, bodies, WAYS[way])

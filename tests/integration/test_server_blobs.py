@@ -154,6 +154,7 @@ def test_a_download_may_be_a_range(server: Served, header: str, status: int, par
 
 
 @pytest.mark.inventory("S-749", "S-258")
+@pytest.mark.inventory("S-579")
 def test_arguments_and_results_may_travel_by_reference(server: Served) -> None:
     data = secrets.token_bytes(300_000)
     call = {**one(), "args_ref": upload(server, data)}

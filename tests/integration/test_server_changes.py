@@ -313,6 +313,7 @@ def test_a_burst_is_told_in_few_answers_that_lose_nothing(alone: Served) -> None
 
 
 @pytest.mark.inventory("S-069", "S-071", "S-075")
+@pytest.mark.inventory("S-360", "S-734")
 def test_the_operators_poll_is_held_until_a_submit_and_tells_what_changed(alone: Served) -> None:
     path = "/v1/admin/invocations"
     first = alone.get(path).body

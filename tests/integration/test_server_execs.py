@@ -487,6 +487,7 @@ def test_what_a_result_brings_is_its_log_too(peer: Peer) -> None:
     assert log["end"] is True
 
 
+@pytest.mark.inventory("S-018")
 def test_a_stream_breaks_off_when_the_server_goes_down_and_what_was_printed_is_there_again(tmp_path: Path) -> None:
     with running(tmp_path) as server:
         peer = Peer(server)

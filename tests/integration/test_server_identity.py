@@ -344,6 +344,7 @@ def test_a_clock_within_the_skew_is_let_in(daemon: Signer) -> None:
 
 
 @pytest.mark.inventory("S-466")
+@pytest.mark.inventory("S-011")
 def test_a_changed_body_or_route_is_not_what_was_signed(secured_server: Served, daemon: Signer) -> None:
     daemon.poll()
     method, path, data, headers = daemon.last
@@ -355,6 +356,7 @@ def test_a_changed_body_or_route_is_not_what_was_signed(secured_server: Served, 
     assert refusal(moved) == (401, "signature verification failed")
 
 
+@pytest.mark.inventory("S-817")
 def test_a_signature_speaks_for_its_own_worker_alone(secured_server: Served, daemon: Signer) -> None:
     body = {**daemon.poll_body(), "worker_id": "0" * 24}
     assert refusal(daemon.send(POLL, body)) == (401, "unknown daemon key")

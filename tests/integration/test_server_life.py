@@ -107,6 +107,7 @@ def test_another_address_needs_a_token_or_open(tmp_path: Path) -> None:
         assert served.get("/v1/namespaces/default/whoami", Host="box.example:80").status == 200
 
 
+@pytest.mark.inventory("S-741")
 def test_a_second_server_on_one_state_directory_is_refused_and_names_the_first(tmp_path: Path) -> None:
     with running(tmp_path) as served:
         code, said = refused(tmp_path)
@@ -180,6 +181,7 @@ def _run(*arguments: str, **env: str) -> tuple[int, str]:
 
 @pytest.mark.inventory("K-16", "K-29")
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+@pytest.mark.inventory("S-017", "S-730")
 def test_a_second_start_finds_everything(tmp_path: Path, how: signal.Signals) -> None:
     call, big = one(), one(args_blob=b"x" * 100_000)
     with running(tmp_path) as served:

@@ -189,6 +189,8 @@ def test_every_route_of_the_table_is_stated_here() -> None:
 @pytest.mark.inventory("S-026", "S-028", "S-041")
 @pytest.mark.parametrize("who", IDENTITIES)
 @pytest.mark.parametrize("row", TABLE, ids=named)
+@pytest.mark.inventory("S-029", "S-030", "S-271")
+@pytest.mark.inventory("S-756")
 def test_who_may_call_a_route(
     secured_server: Served, identities: tuple[str, dict[str, str]], row: Row, who: str
 ) -> None:

@@ -63,6 +63,7 @@ def test_every_field_comes_back_as_it_was_sent(modes: Client) -> None:
 
 
 @pytest.mark.inventory("S-183", "S-770", "C-1443")
+@pytest.mark.inventory("S-736")
 def test_any_word_is_a_backend_or_a_runner_and_an_unknown_one_is_warned_of(modes: Client) -> None:
     row = modes.add("typo", backend="fabirc", runner="dokcer")
     assert (row["backend"], row["runner"]) == ("fabirc", "dokcer")

@@ -49,6 +49,7 @@ def on_disk(server: Served, statement: str, *values: Any) -> list[dict[str, Any]
 
 @pytest.mark.inventory("S-065", "S-066", "S-067")
 @pytest.mark.inventory("S-551", "S-552", "S-553")
+@pytest.mark.inventory("S-716")
 def test_a_namespace_is_made_listed_shown_put_into_an_org_and_deleted(secured_server: Served) -> None:
     call, name = Client(secured_server, "default"), f"ns-{new_id()}"
     at = f"/v1/admin/namespaces/{name}"

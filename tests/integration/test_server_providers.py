@@ -171,6 +171,7 @@ def test_a_name_is_in_use_once_in_the_file_too_and_many_removals_each_keep_their
         pytest.param("DELETE", "kube/instances/i-1", None, 422, "EC2 and GCE", marks=pytest.mark.inventory("S-147")),
     ],
 )
+@pytest.mark.inventory("S-709")
 def test_what_needs_a_launcher_is_looked_at_and_then_says_that_it_is_not_built(
     call: Client, method: str, path: str, body: Any, status: int, said: str
 ) -> None:

@@ -153,6 +153,7 @@ def test_a_submit_makes_its_queue_and_an_operator_decides_later_what_it_is(serve
 
 
 @pytest.mark.inventory("S-276", "S-277", "S-278")
+@pytest.mark.inventory("S-624")
 def test_a_queue_goes_through_its_states_and_tells_of_each(server: Served) -> None:
     queue = Queue(server)
     for verb, state in (("/drain", "draining"), ("/unarchive", "active"), ("/archive", "archived")):
@@ -281,6 +282,7 @@ def test_a_queue_with_calls_is_not_deleted_under_them(server: Served) -> None:
 
 
 @pytest.mark.inventory("S-283")
+@pytest.mark.inventory("S-789")
 def test_stats_count_what_is_there(server: Served) -> None:
     queue = Queue(server)
     for _ in range(3):
@@ -296,12 +298,14 @@ def test_stats_count_what_is_there(server: Served) -> None:
         "utilization": 1.0,
     }
     assert found["oldest_age_s"] >= 0
+    assert found["controller"] == {"enabled": False, "tick_s": None, "last_tick_at": None}
 
 
 # --- admission
 
 
 @pytest.mark.inventory("K-18", "S-746")
+@pytest.mark.inventory("S-740")
 def test_a_full_queue_is_one_items_429_and_no_batch_is_held(server: Served) -> None:
     queue = Queue(server, admission={"max_depth": 2, "on_full": "block"})
     items = [{"invocation_id": new_id(), "queue": queue.name, "args_blob": ""} for _ in range(5)]

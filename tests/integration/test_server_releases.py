@@ -54,6 +54,7 @@ def polled(server: Served, daemon: Signer, ns: str) -> Any:
 
 
 @pytest.mark.inventory("S-682", "S-683", "S-804")
+@pytest.mark.inventory("S-720", "S-622")
 def test_a_release_is_what_its_bytes_are(secured_server: Served) -> None:
     data = archive("7.1.0")
     digest = hashlib.sha256(data).hexdigest()
@@ -74,6 +75,7 @@ def test_a_release_is_what_its_bytes_are(secured_server: Served) -> None:
 
 
 @pytest.mark.inventory("S-684", "S-685", "S-647")
+@pytest.mark.inventory("S-622")
 def test_the_same_content_again_is_the_same_release_under_its_latest_name(secured_server: Served) -> None:
     data = archive("7.2.0")
     assert push(secured_server, data, "?label=one").status == 201
@@ -84,6 +86,7 @@ def test_the_same_content_again_is_the_same_release_under_its_latest_name(secure
 
 
 @pytest.mark.inventory("S-687", "S-819", "C-491")
+@pytest.mark.inventory("S-720")
 def test_whoever_has_a_credential_of_the_server_fetches_a_release(secured_server: Served) -> None:
     server, ns = secured_server, namespace(secured_server)
     data = archive("7.3.0")
@@ -134,6 +137,7 @@ def test_the_version_is_read_from_our_own_archive_and_said_by_hand_for_others(se
 
 
 @pytest.mark.inventory("S-317", "S-420", "S-553")
+@pytest.mark.inventory("S-715")
 def test_a_polls_answer_tells_the_namespaces_target_while_it_has_one(secured_server: Served) -> None:
     server, ns = secured_server, namespace(secured_server)
     daemon, path = worker(server, ns), f"/v1/namespaces/{ns}/nymph-target"

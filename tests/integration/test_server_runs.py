@@ -67,6 +67,7 @@ def test_what_is_stored_of_a_run_already_is_skipped_and_the_rest_is_taken(server
 
 
 @pytest.mark.inventory("K-24", "K-5")
+@pytest.mark.inventory("S-832")
 def test_a_run_with_a_gap_or_of_another_claim_is_refused_as_a_whole(server: Served) -> None:
     run = claimed(server)
     gap = post(server, run, 1, [frame(1), frame(2)])

@@ -53,6 +53,7 @@ def call(secured_server: Served) -> Client:
 
 @pytest.mark.inventory("S-091", "S-096", "S-097")
 @pytest.mark.inventory("S-098", "S-090")
+@pytest.mark.inventory("S-707")
 def test_a_secret_goes_in_is_replaced_and_removed_and_no_get_shows_its_value(call: Client) -> None:
     made = call.secret("my-pem", description="primary dev key")
     assert made.status == 201
@@ -96,6 +97,7 @@ def test_what_cannot_be_a_secret_is_refused(call: Client, body: dict[str, Any], 
 
 
 @pytest.mark.inventory("S-094", "S-108", "S-773")
+@pytest.mark.inventory("S-099")
 def test_a_name_is_taken_once_and_a_value_may_be_any_bytes_of_the_largest_size(call: Client) -> None:
     largest = base64.b64encode(b"\xff" * 64 * 1024).decode()
     whole = {"name": "bytes", "kind": "opaque", "plaintext_b64": largest}
@@ -218,6 +220,7 @@ def test_arguments_that_make_no_sense_are_refused(call: Client, kwargs: Any, sta
 
 @pytest.mark.inventory("S-123", "S-129", "S-132")
 @pytest.mark.inventory("S-130", "S-128", "C-108")
+@pytest.mark.inventory("S-010", "S-708")
 def test_a_provider_is_added_listed_shown_changed_and_hidden(call: Client) -> None:
     made = call.provider("box", {"ip": "10.0.0.1", "port": 22})
     assert made.status == 201

@@ -174,6 +174,7 @@ def test_a_removed_storage_frees_its_name_and_its_target(space: Space) -> None:
         ({"s3Options": {"ACL": "private"}}, 501, None),
     ],
 )
+@pytest.mark.inventory("S-719")
 def test_a_bucket_to_be_made_is_checked_and_not_made_yet(
     space: Space, change: Any, status: int, field: str | None
 ) -> None:
@@ -183,6 +184,7 @@ def test_a_bucket_to_be_made_is_checked_and_not_made_yet(
     assert space("GET", "storages").body["storages"] == [], "nothing pretends that there is a bucket"
 
 
+@pytest.mark.inventory("S-719")
 def test_a_bucket_to_be_deleted_needs_keys_and_is_not_deleted_yet(space: Space) -> None:
     added(space)
     added(space, "bare", config={"bucket": "b"})

@@ -156,6 +156,7 @@ def test_capabilities_of_a_poll_are_merged_into_the_row(daemon: Daemon) -> None:
 
 
 @pytest.mark.inventory("S-284", "S-286", "S-298")
+@pytest.mark.inventory("S-712")
 def test_queues_are_edited_and_a_parked_poll_learns_of_it(server: Served, daemon: Daemon) -> None:
     queue = f"q-{new_id()}"
     unknown = daemon.order("queues", {"add": [queue]})
@@ -255,6 +256,7 @@ def test_the_silence_that_is_too_long_must_be_a_number() -> None:
 
 
 @pytest.mark.inventory("S-313", "S-429")
+@pytest.mark.inventory("S-711")
 def test_a_worker_hibernates_once_it_was_told_and_wakes_with_its_next_poll(daemon: Daemon) -> None:
     past = daemon.order("hibernate", {"until_epoch_s": time.time() - 1})
     assert (past.status, past.body["field"]) == (400, "until")
@@ -292,6 +294,7 @@ def test_a_hibernating_worker_is_not_gone_before_its_time(impatient: Served) -> 
 
 
 @pytest.mark.inventory("S-311", "S-778", "S-411")
+@pytest.mark.inventory("S-711")
 def test_a_killed_worker_is_told_to_leave_by_its_next_poll_and_a_new_hello_makes_a_new_row(daemon: Daemon) -> None:
     asking = daemon.asking()
     daemon.script("echo never")
@@ -389,11 +392,13 @@ def test_cleanup_removes_who_was_silent_for_longer_or_says_who_that_is(server: S
 
 @pytest.mark.inventory("S-310")
 @pytest.mark.parametrize("hours", [0, -1, 168.1, None, "24", True, float("nan")])
+@pytest.mark.inventory("S-665")
 def test_a_cleanup_that_is_too_wide_or_too_narrow_is_refused(server: Served, hours: object) -> None:
     answer = server.post("/v1/namespaces/default/workers/cleanup", {"olderThanHours": hours})
     assert (answer.status, answer.body["field"]) == (400, "olderThanHours")
 
 
+@pytest.mark.inventory("S-716")
 def test_a_namespace_that_is_deleted_takes_its_workers_orders_and_events_along(server: Served, ns: str) -> None:
     daemon, gone = Daemon(server, ns=ns), Daemon(server, ns=ns)
     daemon.script()

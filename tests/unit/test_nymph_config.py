@@ -159,6 +159,7 @@ def test_there_is_no_default_image_and_no_section_of_a_runner() -> None:
 
 @pytest.mark.inventory("N-381", "C-1455", "N-039")
 @pytest.mark.inventory("C-1413")
+@pytest.mark.inventory("S-768")
 def test_queues_are_lanes() -> None:
     for key in ("queues", "lanes"):
         assert read(f'[daemon]\n{key} = ["a", "train*"]\n').daemon.lanes == ("a", "train*")

@@ -121,6 +121,7 @@ def test_the_queue_is_the_flags_then_the_variables_then_the_first_lane(tmp_path:
 
 
 @pytest.mark.inventory("N-017", "N-069")
+@pytest.mark.inventory("S-063")
 def test_the_provisional_id_is_machine_and_ulid_unless_a_flag_says_it(tmp_path: Path) -> None:
     def named(machine: str) -> Boot:
         return started(Flags(config=str(write(tmp_path / "f.toml", f'[daemon]\nmachine_id = "{machine}"\n'))))

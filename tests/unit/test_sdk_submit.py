@@ -158,6 +158,7 @@ def test_the_options_go_to_the_plane_and_not_to_the_function(plane: Dispatch) ->
 
 
 @pytest.mark.inventory("P-094", "P-747", "P-720")
+@pytest.mark.inventory("S-785")
 def test_the_prefix_and_the_running_invocation_travel(plane: Dispatch, tmp_path: Path) -> None:
     with installed(RunContext(root=tmp_path, prefix="scenes", invocation_id="01PARENT")), dls.scope("0007"):
         child = embed.submit(1, _dispatch=plane)

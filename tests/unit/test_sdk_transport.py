@@ -186,6 +186,7 @@ def test_pickle_takes_a_snapshot(write: Write) -> None:
 
 
 @pytest.mark.inventory("P-151", "P-409")
+@pytest.mark.inventory("S-660")
 def test_a_function_that_captures_data_is_refused_with_the_way_out() -> None:
     data = os.urandom(INLINE_PICKLE_LIMIT)
     with pytest.raises(TransportError, match="pass the data as arguments instead"):

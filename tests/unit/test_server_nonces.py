@@ -30,6 +30,7 @@ def stored(path: Path) -> int:
 
 
 @pytest.mark.inventory("S-482", "S-815")
+@pytest.mark.inventory("S-020", "S-759")
 def test_a_nonce_counts_until_its_time_over_a_restart_and_is_forgotten_after_it(tmp_path: Path) -> None:
     clock, path = Clock(), tmp_path / "records.db"
 

@@ -81,6 +81,7 @@ def test_a_version_that_never_was_is_refused(v: object) -> None:
 
 
 @pytest.mark.inventory("P-186", "P-436")
+@pytest.mark.inventory("S-672")
 def test_a_newer_version_is_refused_before_anything_else_with_the_fix() -> None:
     with pytest.raises(EnvelopeError, match="upgrade dreamlake-lakeshore"):
         Envelope.from_bytes(wire.pack({"v": 2, "everything": "else changed"}))

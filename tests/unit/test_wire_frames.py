@@ -47,6 +47,7 @@ def frames(chunks: Iterable[bytes]) -> list[Frame]:
 
 
 @pytest.mark.inventory("P-197", "P-198", "P-515")
+@pytest.mark.inventory("S-679")
 def test_a_frame_is_an_array_of_four() -> None:
     assert msgpack.unpackb(Frame(FrameKind.VALUE, 3, "x", {"attempt": 1}).to_bytes()) == [0, 3, "x", {"attempt": 1}]
     assert [kind.name for kind in FrameKind] == ["VALUE", "CHUNK", "BEGIN", "END", "ERROR"]
@@ -54,6 +55,7 @@ def test_a_frame_is_an_array_of_four() -> None:
 
 
 @pytest.mark.inventory("P-199")
+@pytest.mark.inventory("S-679", "S-680")
 def test_only_end_and_error_are_terminal() -> None:
     assert [kind for kind in FrameKind if kind.terminal] == [FrameKind.END, FrameKind.ERROR]
 
@@ -176,6 +178,7 @@ def test_the_cheap_helpers_make_the_same_bytes_as_the_writer() -> None:
 
 
 @pytest.mark.inventory("K-23")
+@pytest.mark.inventory("S-680")
 def test_a_writer_goes_on_where_it_is_told_and_marks_its_attempt() -> None:
     writer = FrameWriter(12, attempt=2)
     first, last = Frame.from_bytes(writer.value(1)), Frame.from_bytes(writer.end())

@@ -29,7 +29,7 @@ def _together(works: list[Callable[[], None]]) -> None:
         raise failures[0]
 
 
-@case("P-453", "K-2")
+@case("P-453", "K-2", "S-500")
 def of_many_claimers_one_wins(h: Harness) -> None:
     handles = [h.plane(), h.another()]
     for turn in range(3):

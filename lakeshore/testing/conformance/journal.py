@@ -10,7 +10,7 @@ from ...wire.frames import reassemble
 from .base import Frame, FrameKind, Harness, begin, case, column, must_claim, read, refused, state, value
 
 
-@case("P-462", "K-24")
+@case("P-462", "K-24", "S-021")
 def frames_come_in_the_order_they_were_written(h: Harness) -> None:
     dp = h.plane()
     dp.submit("q", b"", id="a")
@@ -40,7 +40,7 @@ def a_reader_that_reconnects_misses_and_repeats_nothing(h: Harness) -> None:
     assert read(dp, "a", since=7) == []
 
 
-@case("P-290", "K-24")
+@case("P-290", "K-24", "S-681")
 def the_same_frame_again_is_absorbed(h: Harness) -> None:
     dp = h.plane()
     dp.submit("q", b"", id="a")

@@ -27,7 +27,7 @@ def an_empty_queue_gives_nothing(h: Harness) -> None:
     assert dp.get("nobody") is None
 
 
-@case("P-451", "K-7")
+@case("P-451", "K-7", "S-830")
 def a_nacked_job_comes_again(h: Harness) -> None:
     dp = h.plane()
     dp.submit("q", b"args", id="a")
@@ -106,7 +106,7 @@ def a_timeout_is_a_state_of_its_own(h: Harness) -> None:
     assert caught[0].state == "timeout"
 
 
-@case("K-2")
+@case("K-2", "S-814")
 def an_ended_row_absorbs_every_later_report(h: Harness) -> None:
     dp = h.plane()
     dp.submit("q", b"", id="a")

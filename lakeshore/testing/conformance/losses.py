@@ -6,7 +6,7 @@ from ...sdk.errors import InvocationFailed
 from .base import Harness, begin, case, must_claim, refused, state
 
 
-@case("K-7", "P-461")
+@case("K-7", "P-461", "S-813")
 def losses_of_begun_bodies_end_as_worker_lost(h: Harness) -> None:
     dp = h.plane()
     dp.submit("q", b"", id="a", run_config={"max_attempts": 2})
@@ -40,7 +40,7 @@ def a_body_that_kills_its_worker_every_time_still_ends(h: Harness) -> None:
         dp.result("a", timeout=5)
 
 
-@case("K-7")
+@case("K-7", "S-728")
 def a_loss_and_a_failure_share_the_attempts(h: Harness) -> None:
     dp = h.plane()
     dp.submit("q", b"", id="a", run_config={"max_attempts": 2})

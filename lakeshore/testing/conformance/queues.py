@@ -31,7 +31,7 @@ def filled(plane: Verbs, count: int = 3) -> None:
 # --- kinds
 
 
-@case("K-3", "S-744")
+@case("K-3", "S-744", "S-497")
 def the_kind_of_a_queue_decides_whatever_the_worker_asks_for(h: Harness) -> None:
     dp = h.plane()
     h.set_queue("q", kind="filo")
