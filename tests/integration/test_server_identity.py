@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 import threading
 import time
@@ -268,6 +269,7 @@ def test_a_label_more_is_a_worker_more_with_a_key_of_its_own(secured_server: Ser
 
 @pytest.mark.inventory("S-473", "S-466", "S-471")
 @pytest.mark.inventory("S-412", "S-443")
+@pytest.mark.inventory("S-832")
 def test_what_is_signed_needs_no_bearer(secured_server: Served) -> None:
     server, ns = secured_server, namespace(secured_server)
     daemon = enrolled(server, ns)
@@ -354,6 +356,14 @@ def test_a_changed_body_or_route_is_not_what_was_signed(secured_server: Served, 
     fresh = daemon.headers(method, path, data)
     moved = secured_server.raw(method, "/v1/daemon/ack", data, headers | fresh)
     assert refusal(moved) == (401, "signature verification failed")
+    spaced = json.dumps(daemon.poll_body(), indent=3).encode()
+    as_json = headers | {"Content-Type": "application/json"}
+    named = {"X-LS-Worker-Id": daemon.worker_id}
+    fresh = daemon.headers(method, path, spaced)
+    tight = json.dumps(json.loads(spaced)).encode()
+    assert secured_server.raw(method, path, tight, as_json | named | fresh).status == 401, "the bytes are signed"
+    fresh = daemon.headers(method, path, spaced)
+    assert secured_server.raw(method, path, spaced, as_json | named | fresh).status == 200
 
 
 @pytest.mark.inventory("S-817")

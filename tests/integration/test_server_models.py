@@ -16,7 +16,6 @@ from worker_peer import Daemon
 
 from lakeshore.server.routes.table import TABLE
 from lakeshore.wire.messages import AwaitOne
-from lakeshore.wire.verification import Mode
 
 NS = "/v1/namespaces/default"
 ISO = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d")
@@ -131,15 +130,6 @@ def test_a_daemon_is_found_again_by_its_machine(server: Served) -> None:
     assert daemon.row()["machineId"] == daemon.machine
 
 
-@pytest.mark.inventory("S-039")
-def test_there_are_five_ways_in_and_whoami_is_no_daemons(server: Served) -> None:
-    from lakeshore.server import auth  # what it is made of
-
-    said = {*Mode.__args__, *(word for word in auth.Mode.__args__)}  # type: ignore[attr-defined]  # Literals
-    assert said == {"admin", "token", "open", "daemon-sig", "daemon-bearer"}
-    assert ok(asked(server, "GET", f"{NS}/whoami"))["authMode"] == "open"
-
-
 @pytest.mark.inventory("S-008", "S-254", "S-266")
 @pytest.mark.parametrize("encoding", [JSON, MSGPACK])
 def test_presign_answers_in_the_encoding_of_its_request_with_a_key_of_the_servers(
@@ -227,7 +217,6 @@ def test_a_call_is_shown_with_what_it_was_given_and_what_it_made(server: Served)
     assert row(server, again["invocation_id"])["rootInvocationId"] == again["invocation_id"]
 
 
-@pytest.mark.inventory("S-583")
 def test_why_a_call_failed_stays_with_its_row(server: Served) -> None:
     said = one()
     ok(server.post("/v1/producer/submit", said))
@@ -386,6 +375,8 @@ def test_default_among_the_queues_of_a_daemon_is_the_default_queue(server: Serve
     said = {"invocation_id": new_id(), "args_blob": b""}
     ok(server.post("/v1/producer/submit", said, x_ls_namespace=ns))
     assert daemon.kinds() == ["run"]
+    ok(asked(server, "POST", f"/v1/namespaces/{ns}/queues", {"name": "more"}))
+    assert daemon.order("queues", {"add": ["more"]}).body["queues"] == ["own", "more"]
 
 
 @pytest.mark.inventory("S-285")
@@ -527,7 +518,7 @@ def test_a_worker_says_when_it_was_heard_of_last(server: Served) -> None:
     assert daemon.row()["lastSeenAt"] >= first
 
 
-@pytest.mark.inventory("S-619", "S-674", "S-779")
+@pytest.mark.inventory("S-619", "S-674")
 def test_an_event_is_its_queues_kind_and_payload(server: Served) -> None:
     name = f"q-{new_id()}"
     ok(asked(server, "POST", f"{NS}/queues", {"name": name}))
@@ -555,7 +546,7 @@ def test_a_frame_is_stored_once_under_its_number_and_is_on_disk_when_it_is_answe
     assert kept == (1,)
 
 
-NOT_OF_A_NAMESPACE = {"namespace", "nonce", "nymph_release", "mark", "args", "result", "frame", "worker", "exec"}
+NOT_OF_A_NAMESPACE = {"namespace", "nonce", "nymph_release", "mark", "args", "result", "frame"}
 
 
 @pytest.mark.inventory("S-549", "S-550", "S-613")

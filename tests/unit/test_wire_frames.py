@@ -205,6 +205,7 @@ def test_runs_come_back_as_one_value_each(values: list[int | bytes], size: int) 
     assert (got, last) == (values, None), "a cut stream says so"
 
 
+@pytest.mark.inventory("S-680")
 def test_the_begin_of_a_run_tells_its_size_and_type() -> None:
     begin = Frame.from_bytes(next(FrameWriter().chunks(b"12345", 2, content_type="text/plain")))
     assert (begin.kind, begin.meta) == (FrameKind.BEGIN, {"total": 5, "content_type": "text/plain"})
@@ -217,6 +218,7 @@ def test_a_run_without_total_ends_at_the_next_frame() -> None:
     assert drain(reassemble(run))[0] == [], "whether it was complete is not known"
 
 
+@pytest.mark.inventory("S-680")
 def test_an_error_frame_raises_what_the_producer_raised() -> None:
     writer = FrameWriter()
     stream = reassemble(FrameReader([writer.value(1), writer.error("KeyError", "'x'")]))
