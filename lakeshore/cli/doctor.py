@@ -19,7 +19,7 @@ import click
 from .exits import ExitCode
 from .numbers import Seconds
 from .output import plain, print_json, say
-from .server import server_options
+from .server import flags, server_options
 
 if TYPE_CHECKING:
     from .checks.finding import Asked, Finding
@@ -43,23 +43,16 @@ _INDENT = 16
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
 @click.pass_context
-def doctor(
-    ctx: click.Context,
-    url: str | None,
-    namespace: str | None,
-    token: str | None,
-    state_dir: Path | None,
-    timeout: float,
-    as_json: bool,
-) -> int:
+def doctor(ctx: click.Context, state_dir: Path | None, timeout: float, as_json: bool) -> int:
     """Check the Python, the program, the disks, the server, the token and the clocks, and say what to do."""
     from .checks.finding import Asked  # wall: the checks load what they look at: the plane, the server's state, net
 
+    said = flags(ctx)
     asked = Asked(
         environ=dict(os.environ),
-        url=url,
-        namespace=namespace or ctx.find_object(str),
-        token=token,
+        url=said.url,
+        namespace=said.namespace,
+        token=said.token,
         state_dir=state_dir,
         limit_s=timeout,
     )

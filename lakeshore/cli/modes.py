@@ -54,19 +54,10 @@ def modes() -> None:
 @json_option
 @server_options
 @click.pass_context
-def add(
-    ctx: click.Context,
-    name: str,
-    fields: tuple[str, ...],
-    file: str | None,
-    as_json: bool,
-    url: str | None,
-    namespace: str | None,
-    token: str | None,
-) -> None:
+def add(ctx: click.Context, name: str, fields: tuple[str, ...], file: str | None, as_json: bool) -> None:
     """Add a mode."""
     given = merged(of_file(file) if file else {}, fields_of(fields, "--field"))
-    with connect(ctx, url, namespace, token) as server:
+    with connect(ctx) as server:
         row = Modes(server).add(name, {**USUAL, **given})
     _told(row, f"{plain(name)} added", as_json)
 
@@ -78,16 +69,7 @@ def add(
 @json_option
 @server_options
 @click.pass_context
-def update(
-    ctx: click.Context,
-    name: str,
-    fields: tuple[str, ...],
-    file: str | None,
-    as_json: bool,
-    url: str | None,
-    namespace: str | None,
-    token: str | None,
-) -> None:
+def update(ctx: click.Context, name: str, fields: tuple[str, ...], file: str | None, as_json: bool) -> None:
     """Change what a mode says, key by key or all of it."""
     if not fields and file is None:
         raise Failure("say what is to change: --field k=v, or --config-file <path>", code=ExitCode.USAGE)
@@ -99,7 +81,7 @@ def update(
         after = merged(before if whole is None else whole, change)
         return {**dict.fromkeys(before), **after}
 
-    with connect(ctx, url, namespace, token) as server:
+    with connect(ctx) as server:
         row = Modes(server).change(name, changed)
     _told(row, f"{plain(name)} changed", as_json)
 
@@ -108,9 +90,9 @@ def update(
 @json_option
 @server_options
 @click.pass_context
-def list_(ctx: click.Context, as_json: bool, url: str | None, namespace: str | None, token: str | None) -> None:
+def list_(ctx: click.Context, as_json: bool) -> None:
     """List a namespace's modes."""
-    with connect(ctx, url, namespace, token) as server:
+    with connect(ctx) as server:
         rows = Modes(server).all()
     listed(
         rows,
@@ -128,11 +110,9 @@ def list_(ctx: click.Context, as_json: bool, url: str | None, namespace: str | N
 @json_option
 @server_options
 @click.pass_context
-def show(
-    ctx: click.Context, name: str, as_json: bool, url: str | None, namespace: str | None, token: str | None
-) -> None:
+def show(ctx: click.Context, name: str, as_json: bool) -> None:
     """Print what a mode says, as YAML; a secret by its name."""
-    with connect(ctx, url, namespace, token) as server:
+    with connect(ctx) as server:
         row = Modes(server).show(name)
     if as_json:
         print_json(row)
@@ -145,11 +125,9 @@ def show(
 @json_option
 @server_options
 @click.pass_context
-def remove(
-    ctx: click.Context, name: str, as_json: bool, url: str | None, namespace: str | None, token: str | None
-) -> None:
+def remove(ctx: click.Context, name: str, as_json: bool) -> None:
     """Remove a mode. What was submitted with it stays as it is."""
-    with connect(ctx, url, namespace, token) as server:
+    with connect(ctx) as server:
         Modes(server).remove(name)
     if as_json:
         print_json({"name": name, "deleted": True})

@@ -55,20 +55,10 @@ def mounts() -> None:
 @json_option
 @server_options
 @click.pass_context
-def add(
-    ctx: click.Context,
-    name: str,
-    kind: str,
-    pairs: tuple[str, ...],
-    file: str | None,
-    as_json: bool,
-    url: str | None,
-    namespace: str | None,
-    token: str | None,
-) -> None:
+def add(ctx: click.Context, name: str, kind: str, pairs: tuple[str, ...], file: str | None, as_json: bool) -> None:
     """Add a mount. `--kwarg creds.$secret=<name>` refers to a secret."""
     config = config_of(file, pairs)
-    with connect(ctx, url, namespace, token) as server, named_secrets("opaque"):
+    with connect(ctx) as server, named_secrets("opaque"):
         row = Entries(server, "mounts").add(name, kind, config)
     told(row, f"mount {name} added  ({kind})", as_json)
     say(KEPT_ONLY)
@@ -81,20 +71,11 @@ def add(
 @json_option
 @server_options
 @click.pass_context
-def update(
-    ctx: click.Context,
-    name: str,
-    pairs: tuple[str, ...],
-    file: str | None,
-    as_json: bool,
-    url: str | None,
-    namespace: str | None,
-    token: str | None,
-) -> None:
+def update(ctx: click.Context, name: str, pairs: tuple[str, ...], file: str | None, as_json: bool) -> None:
     """Change a mount's config, field by field or all of it."""
     change = change_of(file, pairs)
     assert change is not None
-    with connect(ctx, url, namespace, token) as server, named_secrets("opaque"):
+    with connect(ctx) as server, named_secrets("opaque"):
         row = Entries(server, "mounts").change(name, lambda before: change(before.get("config") or {}))
     told(row, f"mount {name} changed", as_json)
 
@@ -103,9 +84,9 @@ def update(
 @json_option
 @server_options
 @click.pass_context
-def list_(ctx: click.Context, as_json: bool, url: str | None, namespace: str | None, token: str | None) -> None:
+def list_(ctx: click.Context, as_json: bool) -> None:
     """List a namespace's mounts."""
-    with connect(ctx, url, namespace, token) as server:
+    with connect(ctx) as server:
         rows = Entries(server, "mounts").all()
     listed(
         rows,
@@ -123,11 +104,9 @@ def list_(ctx: click.Context, as_json: bool, url: str | None, namespace: str | N
 @json_option
 @server_options
 @click.pass_context
-def show(
-    ctx: click.Context, name: str, as_json: bool, url: str | None, namespace: str | None, token: str | None
-) -> None:
+def show(ctx: click.Context, name: str, as_json: bool) -> None:
     """Show a mount's config as YAML; a secret by its name."""
-    with connect(ctx, url, namespace, token) as server:
+    with connect(ctx) as server:
         row = Entries(server, "mounts").show(name)
     shown(row, ("name", "kind", "config"), as_json)
 
@@ -137,11 +116,9 @@ def show(
 @json_option
 @server_options
 @click.pass_context
-def remove(
-    ctx: click.Context, name: str, as_json: bool, url: str | None, namespace: str | None, token: str | None
-) -> None:
+def remove(ctx: click.Context, name: str, as_json: bool) -> None:
     """Forget a mount. What it leads to stays as it is."""
-    with connect(ctx, url, namespace, token) as server:
+    with connect(ctx) as server:
         Entries(server, "mounts").remove(name)
     removed(name, as_json)
 

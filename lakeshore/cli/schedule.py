@@ -71,9 +71,6 @@ def add(
     catch_up: str,
     overlap: str | None,
     as_json: bool,
-    url: str | None,
-    namespace: str | None,
-    token: str | None,
 ) -> None:
     """Submit a function now and again. The first run is at the next instant, not now."""
     if (every is None) == (cron is None):
@@ -89,7 +86,7 @@ def add(
     }
     given = (("every", every), ("cron", cron), ("tz", tz), ("overlap", overlap))
     asked |= {key: value for key, value in given if value is not None}
-    with connect(ctx, url, namespace, token) as server:
+    with connect(ctx) as server:
         row = server.add_schedule(asked)
     if as_json:
         print_json(row)
@@ -101,9 +98,9 @@ def add(
 @json_option
 @server_options
 @click.pass_context
-def list_(ctx: click.Context, as_json: bool, url: str | None, namespace: str | None, token: str | None) -> None:
+def list_(ctx: click.Context, as_json: bool) -> None:
     """List schedules: when each runs next, and what became of its last run."""
-    with connect(ctx, url, namespace, token) as server:
+    with connect(ctx) as server:
         rows = server.schedules()
     listed(
         rows,
@@ -124,9 +121,9 @@ def list_(ctx: click.Context, as_json: bool, url: str | None, namespace: str | N
 @json_option
 @server_options
 @click.pass_context
-def rm(ctx: click.Context, name: str, as_json: bool, url: str | None, namespace: str | None, token: str | None) -> None:
+def rm(ctx: click.Context, name: str, as_json: bool) -> None:
     """Remove a schedule. What it has submitted stays."""
-    with connect(ctx, url, namespace, token) as server:
+    with connect(ctx) as server:
         server.remove_schedule(name)
     if as_json:
         print_json({"name": name, "deleted": True})
@@ -139,11 +136,9 @@ def rm(ctx: click.Context, name: str, as_json: bool, url: str | None, namespace:
 @json_option
 @server_options
 @click.pass_context
-def pause(
-    ctx: click.Context, name: str, as_json: bool, url: str | None, namespace: str | None, token: str | None
-) -> None:
+def pause(ctx: click.Context, name: str, as_json: bool) -> None:
     """Let no instant of a schedule run until `resume`; those that pass are not made up for."""
-    _paused(ctx, name, as_json, url, namespace, token, paused=True)
+    _paused(ctx, name, as_json, paused=True)
 
 
 @schedule.command()
@@ -151,24 +146,13 @@ def pause(
 @json_option
 @server_options
 @click.pass_context
-def resume(
-    ctx: click.Context, name: str, as_json: bool, url: str | None, namespace: str | None, token: str | None
-) -> None:
+def resume(ctx: click.Context, name: str, as_json: bool) -> None:
     """Let a paused schedule go on."""
-    _paused(ctx, name, as_json, url, namespace, token, paused=False)
+    _paused(ctx, name, as_json, paused=False)
 
 
-def _paused(
-    ctx: click.Context,
-    name: str,
-    as_json: bool,
-    url: str | None,
-    namespace: str | None,
-    token: str | None,
-    *,
-    paused: bool,
-) -> None:
-    with connect(ctx, url, namespace, token) as server:
+def _paused(ctx: click.Context, name: str, as_json: bool, *, paused: bool) -> None:
+    with connect(ctx) as server:
         row = server.pause_schedule(name, paused=paused)
     if as_json:
         print_json(row)

@@ -48,19 +48,11 @@ def secrets() -> None:
 @server_options
 @click.pass_context
 def add(
-    ctx: click.Context,
-    name: str,
-    kind: str,
-    from_file: str | None,
-    description: str | None,
-    as_json: bool,
-    url: str | None,
-    namespace: str | None,
-    token: str | None,
+    ctx: click.Context, name: str, kind: str, from_file: str | None, description: str | None, as_json: bool
 ) -> None:
     """Keep a value under a new name."""
     value = _value(from_file)
-    with connect(ctx, url, namespace, token) as server:
+    with connect(ctx) as server:
         row = Secrets(server).add(name, kind, value, description=description)
     _done(row, "created", row.get("createdAt"), as_json)
 
@@ -71,18 +63,10 @@ def add(
 @json_option
 @server_options
 @click.pass_context
-def rotate(
-    ctx: click.Context,
-    name: str,
-    from_file: str | None,
-    as_json: bool,
-    url: str | None,
-    namespace: str | None,
-    token: str | None,
-) -> None:
+def rotate(ctx: click.Context, name: str, from_file: str | None, as_json: bool) -> None:
     """Put another value in the place of a known one."""
     value = _value(from_file)
-    with connect(ctx, url, namespace, token) as server:
+    with connect(ctx) as server:
         row = Secrets(server).rotate(name, value)
     _done(row, "rotated", row.get("updatedAt"), as_json)
 
@@ -91,9 +75,9 @@ def rotate(
 @json_option
 @server_options
 @click.pass_context
-def list_(ctx: click.Context, as_json: bool, url: str | None, namespace: str | None, token: str | None) -> None:
+def list_(ctx: click.Context, as_json: bool) -> None:
     """List what is kept, without the values."""
-    with connect(ctx, url, namespace, token) as server:
+    with connect(ctx) as server:
         rows = Secrets(server).all()
     listed(
         rows,
@@ -111,11 +95,9 @@ def list_(ctx: click.Context, as_json: bool, url: str | None, namespace: str | N
 @json_option
 @server_options
 @click.pass_context
-def show(
-    ctx: click.Context, name: str, as_json: bool, url: str | None, namespace: str | None, token: str | None
-) -> None:
+def show(ctx: click.Context, name: str, as_json: bool) -> None:
     """Show what is known of one; its value is not shown."""
-    with connect(ctx, url, namespace, token) as server:
+    with connect(ctx) as server:
         row = Secrets(server).show(name)
     if as_json:
         print_json(row)
@@ -129,11 +111,9 @@ def show(
 @json_option
 @server_options
 @click.pass_context
-def remove(
-    ctx: click.Context, name: str, as_json: bool, url: str | None, namespace: str | None, token: str | None
-) -> None:
+def remove(ctx: click.Context, name: str, as_json: bool) -> None:
     """Forget a value. What refers to it fails when it is used next."""
-    with connect(ctx, url, namespace, token) as server:
+    with connect(ctx) as server:
         Secrets(server).remove(name)
     if as_json:
         print_json({"name": name, "deleted": True})

@@ -1,10 +1,17 @@
-"""The flags that name a control plane, and a client of the one that they name (`choice`)."""
+"""The flags that name a control plane, and a client of the one that they name (`choice`).
+
+@server_options
+@click.pass_context
+def list_(ctx):
+    with connect(ctx) as server: ...
+"""
 
 from __future__ import annotations
 
 import functools
 import os
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import click
@@ -18,26 +25,49 @@ from .named import Named
 from .waiting import counted
 
 F = TypeVar("F", bound=Callable[..., Any])
-url_option = click.option("--url", metavar="<url>", help="Control plane (LAKESHORE_URL).")
-namespace_option = click.option(
-    "--namespace",
-    type=Named("namespaces"),
-    metavar="<slug>",
-    help="Namespace (LAKESHORE_NAMESPACE, default `default`).",
-)
+_KEPT = "lakeshore.server"
+_URL: dict[str, Any] = {"metavar": "<url>", "help": "Control plane (LAKESHORE_URL)."}
+_NAMESPACE: dict[str, Any] = {
+    "type": Named("namespaces"),
+    "metavar": "<slug>",
+    "help": "Namespace (LAKESHORE_NAMESPACE, default `default`).",
+}
+_TOKEN: dict[str, Any] = {"metavar": "<token>", "help": "Bearer token (LAKESHORE_CLIENT_TOKEN)."}
+url_option = click.option("--url", **_URL)
+namespace_option = click.option("--namespace", **_NAMESPACE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flags:
+    """What a line says of the server; a namespace that it does not say is what the program was told before the verb."""
+
+    url: str | None
+    namespace: str | None
+    token: str | None
 
 
 def server_options(command: F) -> F:
-    """The flags that name a server, on a verb that talks to one."""
-    token_option = click.option("--token", metavar="<token>", help="Bearer token (LAKESHORE_CLIENT_TOKEN).")
-    for option in (token_option, namespace_option, url_option):
-        command = option(command)
+    """The flags that name a server, on a verb that talks to one. They are no arguments of it: `connect` knows them."""
+    for name, said in (("--token", _TOKEN), ("--namespace", _NAMESPACE), ("--url", _URL)):
+        command = click.option(name, expose_value=False, callback=_keep, **said)(command)
     return command
 
 
-def connect(ctx: click.Context, url: str | None, namespace: str | None, token: str | None) -> ApiClient:
-    """A client of the server that the flags and the environment name. Failure for none, or a malformed URL."""
-    return client_of(choose(url=url, namespace=namespace or ctx.find_object(str), token=token))
+def flags(ctx: click.Context) -> Flags:
+    """Those of a verb with `server_options`."""
+    said = Flags(**ctx.meta[_KEPT])
+    return said if said.namespace else replace(said, namespace=ctx.find_object(str))
+
+
+def chosen(ctx: click.Context, *, namespace: str | None = None) -> Choice:
+    """The server that the flags and the environment name; `namespace` is one that is named otherwise. Failure."""
+    said = flags(ctx)
+    return choose(url=said.url, namespace=namespace or said.namespace, token=said.token)
+
+
+def connect(ctx: click.Context, *, namespace: str | None = None) -> ApiClient:
+    """A client of it. Failure for no server, or a malformed URL."""
+    return client_of(chosen(ctx, namespace=namespace))
 
 
 def connect_admin(
@@ -48,10 +78,10 @@ def connect_admin(
     return client_of(choose_admin(url=url, namespace=namespace or ctx.find_object(str), environ=environ))
 
 
-def flags_of(ctx: click.Context, url: str | None, namespace: str | None) -> list[str]:
+def same_server(ctx: click.Context) -> list[str]:
     """The flags that name the same server in another command; never the token."""
-    namespace = namespace or ctx.find_object(str)
-    given = (("--url", url), ("--namespace", namespace))
+    said = flags(ctx)
+    given = (("--url", said.url), ("--namespace", said.namespace))
     return [word for flag, value in given if value for word in (flag, value)]
 
 
@@ -63,3 +93,7 @@ def client_of(choice: Choice) -> ApiClient:
         raise Failure(str(error), code=ExitCode.USAGE) from error
     client.around = functools.partial(counted, f"waiting for {client.url}")
     return client
+
+
+def _keep(ctx: click.Context, param: click.Parameter, said: str | None) -> None:
+    ctx.meta.setdefault(_KEPT, {})[param.name] = said

@@ -10,12 +10,11 @@ import sys
 
 import click
 
-from .choice import choose
 from .exits import ExitCode
 from .failures import Failure
 from .numbers import Seconds
 from .output import say
-from .server import server_options
+from .server import chosen, server_options
 from .whole_screen import need_terminal, textual
 
 LEAST_S = 1.0
@@ -43,12 +42,10 @@ OTHERWISE = (
 )
 @server_options
 @click.pass_context
-def tui(
-    ctx: click.Context, interval: float, tab: str, url: str | None, namespace: str | None, token: str | None
-) -> int:
+def tui(ctx: click.Context, interval: float, tab: str) -> int:
     """Watch workers, queues, invocations and storage on the whole terminal, and act on them."""
     need_terminal(OTHERWISE)
-    choice = choose(url=url, namespace=namespace or ctx.find_object(str), token=token)
+    choice = chosen(ctx)
     os.environ.setdefault("TEXTUAL_FPS", "120")  # a key waits for the next picture
     sys.setswitchinterval(SWITCH_S)
     with textual():

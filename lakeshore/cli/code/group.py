@@ -47,18 +47,10 @@ def code() -> None:
 @json_option
 @server_options
 @click.pass_context
-def push(
-    ctx: click.Context,
-    storage: str,
-    dirty: bool,
-    as_json: bool,
-    url: str | None,
-    namespace: str | None,
-    token: str | None,
-) -> None:
+def push(ctx: click.Context, storage: str, dirty: bool, as_json: bool) -> None:
     """Archive the commit that is checked out here."""
     tree = read_tree(dirty=dirty)
-    with connect(ctx, url, namespace, token) as server:
+    with connect(ctx) as server:
         there = next(CodeRepos(server).each(remote=tree.remote, commit=tree.commit), None)
         if there is None:
             _need_storage(Storages(server), storage)
@@ -76,18 +68,9 @@ def push(
 @json_option
 @server_options
 @click.pass_context
-def list_(
-    ctx: click.Context,
-    remote: str | None,
-    limit: int,
-    every: bool,
-    as_json: bool,
-    url: str | None,
-    namespace: str | None,
-    token: str | None,
-) -> None:
+def list_(ctx: click.Context, remote: str | None, limit: int, every: bool, as_json: bool) -> None:
     """List what is archived, newest first."""
-    with connect(ctx, url, namespace, token) as server:
+    with connect(ctx) as server:
         rows, more = first(CodeRepos(server).each(remote=remote), None if every else limit)
     listed(
         rows,

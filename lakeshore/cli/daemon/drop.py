@@ -36,24 +36,14 @@ yes_option = click.option("--yes", is_flag=True, help="Do not ask.")
 @json_option
 @server_options
 @click.pass_context
-def kill(
-    ctx: click.Context,
-    id_: str | None,
-    no_terminate: bool,
-    prefix: str | None,
-    yes: bool,
-    as_json: bool,
-    url: str | None,
-    namespace: str | None,
-    token: str | None,
-) -> int:
+def kill(ctx: click.Context, id_: str | None, no_terminate: bool, prefix: str | None, yes: bool, as_json: bool) -> int:
     """Drop a daemon: its row goes, it drains and exits, its cloud instance is terminated."""
     if (id_ is None) == (prefix is None):
         raise click.UsageError("name one daemon, or several with --prefix")
     if prefix == "":
         raise click.BadParameter("an empty prefix is every daemon; `daemon cleanup` drops those that are gone")
     done, refused = [], 0
-    with connect(ctx, url, namespace, token) as server:
+    with connect(ctx) as server:
         workers = Workers(server)
         if prefix is not None:
             rows = freshest_first(labelled(workers.all(), prefix))
@@ -116,19 +106,10 @@ def _sure(workers: Workers, one: Found, *, keeps: bool) -> bool:
 @json_option
 @server_options
 @click.pass_context
-def cleanup(
-    ctx: click.Context,
-    older_than: float,
-    dry_run: bool,
-    yes: bool,
-    as_json: bool,
-    url: str | None,
-    namespace: str | None,
-    token: str | None,
-) -> int:
+def cleanup(ctx: click.Context, older_than: float, dry_run: bool, yes: bool, as_json: bool) -> int:
     """Drop the daemons that have not been seen for long."""
     which = f"not seen for more than {duration(older_than * 3600)}"
-    with connect(ctx, url, namespace, token) as server:
+    with connect(ctx) as server:
         workers = Workers(server)
         if not dry_run and not yes:
             found = workers.cleanup(older_than_hours=older_than, dry_run=True)

@@ -12,7 +12,7 @@ from lakeshore.client.workers import Workers
 
 from ..exec.following import PASS_THROUGH, asked_of, exec_options, follow, started
 from ..named import Named
-from ..server import connect, flags_of, server_options
+from ..server import connect, same_server, server_options
 from .named import find
 
 
@@ -34,14 +34,11 @@ def exec_(
     stdin: str | None,
     wait: float,
     as_json: bool,
-    url: str | None,
-    namespace: str | None,
-    token: str | None,
 ) -> int:
     """Run a command on a daemon (bash -c). Options come first; what follows <daemon> is the command's."""
     asked = asked_of(words, pairs=pairs, timeout=timeout, workdir=workdir, stdin=stdin, as_json=as_json)
-    with connect(ctx, url, namespace, token) as server:
+    with connect(ctx) as server:
         execs = Execs(server)
         target = find(Workers(server), daemon, literal=literal).id
         exec_id = started(lambda: execs.start(target, asked))
-        return follow(execs, exec_id, wait=wait, as_json=as_json, flags=flags_of(ctx, url, namespace))
+        return follow(execs, exec_id, wait=wait, as_json=as_json, flags=same_server(ctx))

@@ -16,7 +16,7 @@ from ..exec.following import follow as follow_to_the_end
 from ..exec.following import wait_option
 from ..listing import json_option, listed
 from ..output import age, plain, print_json
-from ..server import connect, flags_of, server_options
+from ..server import connect, same_server, server_options
 
 LINE = 60
 id_argument = click.argument("exec_id", metavar="<exec-id>")
@@ -26,9 +26,9 @@ id_argument = click.argument("exec_id", metavar="<exec-id>")
 @json_option
 @server_options
 @click.pass_context
-def execs(ctx: click.Context, as_json: bool, url: str | None, namespace: str | None, token: str | None) -> None:
+def execs(ctx: click.Context, as_json: bool) -> None:
     """List the commands that were run on daemons, newest first."""
-    with connect(ctx, url, namespace, token) as server:
+    with connect(ctx) as server:
         rows = Execs(server).all()
     listed(
         rows,
@@ -47,18 +47,10 @@ def execs(ctx: click.Context, as_json: bool, url: str | None, namespace: str | N
 @click.option("--json", "as_json", is_flag=True, help="Print the record when it has ended, as JSON.")
 @server_options
 @click.pass_context
-def follow(
-    ctx: click.Context,
-    exec_id: str,
-    wait: float,
-    as_json: bool,
-    url: str | None,
-    namespace: str | None,
-    token: str | None,
-) -> int:
+def follow(ctx: click.Context, exec_id: str, wait: float, as_json: bool) -> int:
     """Print what a command has printed and prints, and exit as it does."""
-    with connect(ctx, url, namespace, token) as server:
-        flags = flags_of(ctx, url, namespace)
+    with connect(ctx) as server:
+        flags = same_server(ctx)
         return follow_to_the_end(Execs(server), exec_id, wait=wait, as_json=as_json, flags=flags)
 
 
@@ -67,11 +59,9 @@ def follow(
 @json_option
 @server_options
 @click.pass_context
-def cancel(
-    ctx: click.Context, exec_id: str, as_json: bool, url: str | None, namespace: str | None, token: str | None
-) -> None:
+def cancel(ctx: click.Context, exec_id: str, as_json: bool) -> None:
     """Stop a command: TERM, and KILL 5 s later."""
-    with connect(ctx, url, namespace, token) as server:
+    with connect(ctx) as server:
         row = Execs(server).cancel(exec_id)
     if as_json:
         print_json(row)

@@ -32,11 +32,9 @@ def keys() -> None:
 @json_option
 @server_options
 @click.pass_context
-def list_(
-    ctx: click.Context, id_: str, as_json: bool, url: str | None, namespace: str | None, token: str | None
-) -> None:
+def list_(ctx: click.Context, id_: str, as_json: bool) -> None:
     """List a daemon's keys, revoked ones too."""
-    with connect(ctx, url, namespace, token) as server:
+    with connect(ctx) as server:
         workers = Workers(server)
         one = find(workers, id_)
         rows = workers.keys(one.id)
@@ -57,17 +55,9 @@ def list_(
 @json_option
 @server_options
 @click.pass_context
-def revoke(
-    ctx: click.Context,
-    id_: str,
-    key_id: str,
-    as_json: bool,
-    url: str | None,
-    namespace: str | None,
-    token: str | None,
-) -> None:
+def revoke(ctx: click.Context, id_: str, key_id: str, as_json: bool) -> None:
     """Revoke a key for good, at once. It stays listed."""
-    with connect(ctx, url, namespace, token) as server:
+    with connect(ctx) as server:
         workers = Workers(server)
         one = find(workers, id_)
         answer = workers.revoke_key(one.id, key_id)

@@ -35,16 +35,9 @@ COLUMNS = ("label", "state", "runners", "queues", "tags", "version", "seen", "ma
 @watch_option
 @server_options
 @click.pass_context
-def list_(
-    ctx: click.Context,
-    as_json: bool,
-    watch: float | None,
-    url: str | None,
-    namespace: str | None,
-    token: str | None,
-) -> None:
+def list_(ctx: click.Context, as_json: bool, watch: float | None) -> None:
     """List the daemons of the namespace."""
-    with connect(ctx, url, namespace, token) as server:
+    with connect(ctx) as server:
         workers = Workers(server)
 
         def look() -> str:
@@ -66,17 +59,9 @@ def list_(
 @watch_option
 @server_options
 @click.pass_context
-def show(
-    ctx: click.Context,
-    id_: str,
-    as_json: bool,
-    watch: float | None,
-    url: str | None,
-    namespace: str | None,
-    token: str | None,
-) -> None:
+def show(ctx: click.Context, id_: str, as_json: bool, watch: float | None) -> None:
     """Show one daemon: versions, tags, runners, queues, keys, setups, what it runs."""
-    with connect(ctx, url, namespace, token) as server:
+    with connect(ctx) as server:
         workers = Workers(server)
         worker_id = find(workers, id_).id
 

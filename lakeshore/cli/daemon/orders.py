@@ -40,20 +40,11 @@ id_argument = click.argument("id_", metavar="<id>", type=Named("daemons"))
 @server_options
 @click.pass_context
 def setup(
-    ctx: click.Context,
-    id_: str,
-    script: str,
-    sudo: bool,
-    refresh_capabilities: bool,
-    name: str | None,
-    as_json: bool,
-    url: str | None,
-    namespace: str | None,
-    token: str | None,
+    ctx: click.Context, id_: str, script: str, sudo: bool, refresh_capabilities: bool, name: str | None, as_json: bool
 ) -> None:
     """Run a script on a daemon, after those that were sent before it."""
     text = _text_of(script)
-    with connect(ctx, url, namespace, token) as server:
+    with connect(ctx) as server:
         workers = Workers(server)
         one = find(workers, id_)
         answer = workers.setup(one.id, text, sudo=sudo, refresh_capabilities=refresh_capabilities, name=name)
@@ -77,18 +68,10 @@ def setup(
 @json_option
 @server_options
 @click.pass_context
-def hibernate(
-    ctx: click.Context,
-    id_: str,
-    until: str,
-    as_json: bool,
-    url: str | None,
-    namespace: str | None,
-    token: str | None,
-) -> None:
+def hibernate(ctx: click.Context, id_: str, until: str, as_json: bool) -> None:
     """Let a daemon rest: it polls no more until then."""
     instant = instant_of(until, datetime.now(UTC))
-    with connect(ctx, url, namespace, token) as server:
+    with connect(ctx) as server:
         workers = Workers(server)
         one = find(workers, id_)
         answer = workers.hibernate(one.id, instant.isoformat())
@@ -103,11 +86,9 @@ def hibernate(
 @json_option
 @server_options
 @click.pass_context
-def reset(
-    ctx: click.Context, id_: str, as_json: bool, url: str | None, namespace: str | None, token: str | None
-) -> None:
+def reset(ctx: click.Context, id_: str, as_json: bool) -> None:
     """End a daemon's back-off: from its next poll on it polls as usual."""
-    with connect(ctx, url, namespace, token) as server:
+    with connect(ctx) as server:
         workers = Workers(server)
         one = find(workers, id_)
         answer = workers.reset(one.id)

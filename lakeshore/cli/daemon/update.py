@@ -12,15 +12,17 @@ from typing import Any, TypeVar
 
 import click
 
+from lakeshore.client.api import ApiClient
 from lakeshore.client.errors import ApiError
 from lakeshore.client.workers import Workers
 
+from ..choice import choose
 from ..confirming import confirmed
 from ..exits import ExitCode
 from ..listing import json_option
 from ..named import Named
 from ..output import plain, print_json, say
-from ..server import connect, namespace_option, server_options
+from ..server import client_of, connect, namespace_option, server_options
 from .named import Found, find, freshest_first, label_of, labelled
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -79,11 +81,9 @@ def ota(ctx: click.Context, /, id_: str | None, **given: Any) -> int:
 @json_option
 @server_options
 @click.pass_context
-def target_version(
-    ctx: click.Context, as_json: bool, url: str | None, namespace: str | None, token: str | None
-) -> None:
+def target_version(ctx: click.Context, as_json: bool) -> None:
     """Show the version that the namespace's daemons are to run."""
-    with connect(ctx, url, namespace, token) as server:
+    with connect(ctx) as server:
         answer = Workers(server).target()
         where = server.namespace
     if as_json:
@@ -100,25 +100,23 @@ def target_version(
 @json_option
 @server_options
 @click.pass_context
-def set_target_version(
-    ctx: click.Context,
-    version: str | None,
-    clear: bool,
-    as_json: bool,
-    url: str | None,
-    namespace: str | None,
-    token: str | None,
-) -> None:
+def set_target_version(ctx: click.Context, version: str | None, clear: bool, as_json: bool) -> None:
     """Set that version: daemons with `auto_update` converge on it."""
     if (version is None) != clear:
         raise click.UsageError("name a version, or --clear")
-    with connect(ctx, url, namespace, token) as server:
+    with connect(ctx) as server:
         answer = Workers(server).set_target(version)
         where = server.namespace
     if as_json:
         print_json(answer)
     else:
         click.echo(f"no target version in {where!r} any more" if clear else f"target version in {where!r}: {version}")
+
+
+def _server(ctx: click.Context, given: dict[str, Any]) -> ApiClient:
+    """By the flags of `update`, whose `--url` is that of a file."""
+    namespace = given["namespace"] or ctx.find_object(str)
+    return client_of(choose(url=given["server"], namespace=namespace, token=given["token"]))
 
 
 def _membership(ctx: click.Context, id_: str | None, given: dict[str, Any]) -> int:
@@ -130,7 +128,7 @@ def _membership(ctx: click.Context, id_: str | None, given: dict[str, Any]) -> i
             else "--add-queue and --remove-queue are for one daemon: name it"
         )
     add, remove = given["add_queue"], given["remove_queue"]
-    with connect(ctx, given["server"], given["namespace"], given["token"]) as server:
+    with _server(ctx, given) as server:
         workers = Workers(server)
         one = find(workers, id_)
         row = workers.queues(one.id, add=add, remove=remove)
@@ -151,7 +149,7 @@ def _version(ctx: click.Context, id_: str | None, given: dict[str, Any]) -> int:
     if given["sha256"] and not given["file_url"]:
         raise click.UsageError("--sha256 is that of the file behind --url: give both")
     done, refused = [], 0
-    with connect(ctx, given["server"], given["namespace"], given["token"]) as server:
+    with _server(ctx, given) as server:
         workers = Workers(server)
         if id_ is not None:
             named = [find(workers, id_)]

@@ -11,7 +11,7 @@ from lakeshore.client.execs import Execs
 from lakeshore.client.workers import Workers
 
 from ..named import Named
-from ..server import connect, flags_of, server_options
+from ..server import connect, same_server, server_options
 from .following import PASS_THROUGH, asked_of, exec_options, follow, started
 from .target import target_of
 
@@ -34,19 +34,16 @@ def exec_(
     stdin: str | None,
     wait: float,
     as_json: bool,
-    url: str | None,
-    namespace: str | None,
-    token: str | None,
 ) -> int:
     """Run a command on a daemon that you pick. Options come first; the rest is the command."""
     if queue is not None and daemon is not None:
         raise click.UsageError("--queue and --on exclude each other")
     asked = asked_of(words, pairs=pairs, timeout=timeout, workdir=workdir, stdin=stdin, as_json=as_json)
-    with connect(ctx, url, namespace, token) as server:
+    with connect(ctx) as server:
         execs = Execs(server)
         if queue is not None:
             exec_id = started(lambda: execs.route(queue, asked))
         else:
             target = target_of(Workers(server), daemon, instead="--on <daemon> or --queue <name>")
             exec_id = started(lambda: execs.start(target, asked))
-        return follow(execs, exec_id, wait=wait, as_json=as_json, flags=flags_of(ctx, url, namespace))
+        return follow(execs, exec_id, wait=wait, as_json=as_json, flags=same_server(ctx))

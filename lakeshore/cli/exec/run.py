@@ -17,7 +17,7 @@ from lakeshore.client.workers import Workers
 from ..named import Named
 from ..output import say
 from ..pairs import pairs_of
-from ..server import connect, flags_of, server_options
+from ..server import connect, same_server, server_options
 from .following import bytes_of, env_option, follow, started, timeout_option, wait_option
 from .target import target_of
 
@@ -52,9 +52,6 @@ def run(
     python: str,
     wait: float,
     as_json: bool,
-    url: str | None,
-    namespace: str | None,
-    token: str | None,
 ) -> int:
     """Run a Python script on a daemon. Arguments of its own that begin with - come after --."""
     if queue is not None and daemon is not None:
@@ -69,11 +66,11 @@ def run(
         timeout_s=timeout,
         log=not as_json,
     )
-    with connect(ctx, url, namespace, token) as server:
+    with connect(ctx) as server:
         execs = Execs(server)
         if queue is not None:
             exec_id = started(lambda: execs.route(queue, asked))
         else:
             target = target_of(Workers(server), daemon, instead="--daemon <d> or --queue <name>")
             exec_id = started(lambda: execs.start(target, asked))
-        return follow(execs, exec_id, wait=wait, as_json=as_json, flags=flags_of(ctx, url, namespace))
+        return follow(execs, exec_id, wait=wait, as_json=as_json, flags=same_server(ctx))

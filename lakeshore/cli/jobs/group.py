@@ -69,9 +69,6 @@ def list_(
     as_json: bool,
     envelope: bool,
     watch: float | None,
-    url: str | None,
-    namespace: str | None,
-    token: str | None,
 ) -> None:
     """List invocations, newest first."""
     _check_queue(queue)
@@ -80,7 +77,7 @@ def list_(
     states = ("delayed",) if delayed else states
     if watch is not None and envelope:
         raise Failure("--watch shows rows: leave --envelope out", code=ExitCode.USAGE)
-    with connect(ctx, url, namespace, token) as server:
+    with connect(ctx) as server:
         if envelope:
             print_json(server.invocations(states=states, worker=worker, queue=queue, limit=limit, offset=offset))
             return
@@ -110,11 +107,9 @@ def list_(
 @json_option
 @server_options
 @click.pass_context
-def show(
-    ctx: click.Context, id_: str, as_json: bool, url: str | None, namespace: str | None, token: str | None
-) -> None:
+def show(ctx: click.Context, id_: str, as_json: bool) -> None:
     """Show one invocation, the whole record."""
-    with connect(ctx, url, namespace, token) as server:
+    with connect(ctx) as server:
         row = server.invocation(id_)
     if as_json:
         print_json(row)
@@ -127,11 +122,9 @@ def show(
 @json_option
 @server_options
 @click.pass_context
-def why_(
-    ctx: click.Context, id_: str, as_json: bool, url: str | None, namespace: str | None, token: str | None
-) -> None:
+def why_(ctx: click.Context, id_: str, as_json: bool) -> None:
     """Say why an invocation waits: its queue, its instant, or nobody who could run it."""
-    with connect(ctx, url, namespace, token) as server:
+    with connect(ctx) as server:
         row = server.invocation(id_)
     waits = row.get("waits") or {}
     if as_json:
@@ -150,11 +143,9 @@ def why_(
 @json_option
 @server_options
 @click.pass_context
-def kill(
-    ctx: click.Context, id_: str, as_json: bool, url: str | None, namespace: str | None, token: str | None
-) -> None:
+def kill(ctx: click.Context, id_: str, as_json: bool) -> None:
     """Kill one invocation: at once when it is queued; one that runs is asked to stop, where its worker can be."""
-    with connect(ctx, url, namespace, token) as server:
+    with connect(ctx) as server:
         try:
             row = server.kill(id_)
         except ApiError as error:
@@ -174,12 +165,10 @@ def kill(
 @json_option
 @server_options
 @click.pass_context
-def retry(
-    ctx: click.Context, ids: tuple[str, ...], as_json: bool, url: str | None, namespace: str | None, token: str | None
-) -> int:
+def retry(ctx: click.Context, ids: tuple[str, ...], as_json: bool) -> int:
     """Queue failed, killed or timed-out invocations again, under the same ids."""
     done, refused = [], 0
-    with connect(ctx, url, namespace, token) as server:
+    with connect(ctx) as server:
         for id_ in dict.fromkeys(ids):
             try:
                 claim = server.invocation(id_).get("claim")  # what was seen: a retry of somebody else's wins once
@@ -203,12 +192,10 @@ def retry(
 @json_option
 @server_options
 @click.pass_context
-def bulk_cancel(
-    ctx: click.Context, queue: str | None, as_json: bool, url: str | None, namespace: str | None, token: str | None
-) -> None:
+def bulk_cancel(ctx: click.Context, queue: str | None, as_json: bool) -> None:
     """Kill everything that is queued. What runs is untouched."""
     _check_queue(queue)
-    with connect(ctx, url, namespace, token) as server:
+    with connect(ctx) as server:
         answer = server.bulk_cancel(queue=queue)
     if as_json:
         print_json(answer)
@@ -236,9 +223,6 @@ def prune(
     dry_run: bool,
     yes: bool,
     as_json: bool,
-    url: str | None,
-    namespace: str | None,
-    token: str | None,
 ) -> int:
     """Delete invocations that ended long ago, with their arguments, results and frames."""
     _check_queue(queue)
@@ -246,7 +230,7 @@ def prune(
         raise Failure("nobody can be asked here", hint="add --yes, or look first with --dry-run", code=ExitCode.USAGE)
     which = f"invocations that ended more than {duration(older_than * 3600)} ago"
     which += (f" on queue {queue}" if queue else "") + (f" ({', '.join(states)})" if states else "")
-    with connect(ctx, url, namespace, token) as server:
+    with connect(ctx) as server:
 
         def all_of_them(*, count_only: bool) -> int:
             count, cursor = 0, None

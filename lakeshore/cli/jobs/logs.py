@@ -54,15 +54,12 @@ def logs(
     only_stderr: bool,
     tail: int | None,
     as_json: bool,
-    url: str | None,
-    namespace: str | None,
-    token: str | None,
 ) -> None:
     """Print what an invocation printed."""
     if only_stdout and only_stderr:
         raise Failure("--stdout and --stderr exclude each other", hint="leave both out for both", code=ExitCode.USAGE)
     stream = "stdout" if only_stdout else "stderr" if only_stderr else None
-    with connect(ctx, url, namespace, token) as server:
+    with connect(ctx) as server:
         reader = _Reader(server, id_, attempt=attempt, stream=stream)
         if as_json and not follow:
             _as_json(reader, tail)

@@ -63,12 +63,9 @@ def discover(
     yes: bool,
     ssh_config: str | None,
     as_json: bool,
-    url: str | None,
-    namespace: str | None,
-    token: str | None,
 ) -> int:
     """Register what this machine knows: AWS profiles, gcloud configurations, SSH hosts."""
-    with connect(ctx, url, namespace, token) as server:
+    with connect(ctx) as server:
         rows = Providers(server).all(hidden=True)
         found = [
             one

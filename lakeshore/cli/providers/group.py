@@ -94,14 +94,11 @@ def add(
     dispatch: str | None,
     tunnel: str | None,
     as_json: bool,
-    url: str | None,
-    namespace: str | None,
-    token: str | None,
 ) -> None:
     """Register a machine. `--kwarg ssh_key.$secret=<name>` refers to a secret."""
     given = merged({} if kwargs_file is None else of_file(kwargs_file), fields_of(pairs))
     found = _found(launcher, aws_profile, gcloud_config)
-    with connect(ctx, url, namespace, token) as server, named_secrets(KEY_KINDS.get(str(launcher), "opaque")):
+    with connect(ctx) as server, named_secrets(KEY_KINDS.get(str(launcher), "opaque")):
         if found is None:
             row = Providers(server).add(name, str(launcher), given, dispatch=dispatch, tunnel=tunnel or None)
         else:
@@ -128,9 +125,6 @@ def update(
     tunnel: str | None,
     launcher: str | None,
     as_json: bool,
-    url: str | None,
-    namespace: str | None,
-    token: str | None,
 ) -> None:
     """Merge arguments into a provider's (`k=null` takes one away); a file replaces them all."""
     if launcher is not None:
@@ -142,7 +136,7 @@ def update(
     new = fields_of(pairs)
     if not new and kwargs_file is None and dispatch is None and tunnel is None:
         raise Failure("nothing to change: give --kwarg, --kwargs-file, --dispatch or --tunnel", code=ExitCode.USAGE)
-    with connect(ctx, url, namespace, token) as server, named_secrets("<kind>"):
+    with connect(ctx) as server, named_secrets("<kind>"):
         ours = Providers(server)
         kwargs = None
         if new or kwargs_file is not None:
@@ -158,18 +152,9 @@ def update(
 @json_option
 @server_options
 @click.pass_context
-def list_(
-    ctx: click.Context,
-    hidden: bool,
-    deleted: bool,
-    every: bool,
-    as_json: bool,
-    url: str | None,
-    namespace: str | None,
-    token: str | None,
-) -> None:
+def list_(ctx: click.Context, hidden: bool, deleted: bool, every: bool, as_json: bool) -> None:
     """List the providers of the namespace and its org."""
-    with connect(ctx, url, namespace, token) as server:
+    with connect(ctx) as server:
         rows = Providers(server).all(hidden=hidden or every, deleted=deleted or every)
     listed(
         rows,
@@ -187,11 +172,9 @@ def list_(
 @json_option
 @server_options
 @click.pass_context
-def show(
-    ctx: click.Context, name: str, as_json: bool, url: str | None, namespace: str | None, token: str | None
-) -> None:
+def show(ctx: click.Context, name: str, as_json: bool) -> None:
     """Show one with all its arguments; a secret is shown by its name."""
-    with connect(ctx, url, namespace, token) as server:
+    with connect(ctx) as server:
         row = Providers(server).show(name)
     if as_json:
         print_json(row)
@@ -204,11 +187,9 @@ def show(
 @json_option
 @server_options
 @click.pass_context
-def remove(
-    ctx: click.Context, name: str, as_json: bool, url: str | None, namespace: str | None, token: str | None
-) -> None:
+def remove(ctx: click.Context, name: str, as_json: bool) -> None:
     """Remove one. What runs there goes on; `restore` brings it back."""
-    with connect(ctx, url, namespace, token) as server:
+    with connect(ctx) as server:
         row = Providers(server).remove(name)
     if as_json:
         print_json(row)

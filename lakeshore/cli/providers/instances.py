@@ -45,20 +45,11 @@ ENDING_S = 120.0
 @json_option
 @server_options
 @click.pass_context
-def instances(
-    ctx: click.Context,
-    name: str | None,
-    every: bool,
-    timeout: int,
-    as_json: bool,
-    url: str | None,
-    namespace: str | None,
-    token: str | None,
-) -> int:
+def instances(ctx: click.Context, name: str | None, every: bool, timeout: int, as_json: bool) -> int:
     """List what a provider runs now."""
     if name is None and not every:
         raise click.UsageError("name a provider, or --all for every one")
-    with connect(ctx, url, namespace, token) as server:
+    with connect(ctx) as server:
         ours = Providers(server)
         rows = [row for row in ours.all() if row.get("launcher") != "SSH"] if every else [ours.show(str(name))]
         rows = [ours.resolved(str(row["name"])) if _needs_key(row, server.namespace) else row for row in rows]
@@ -94,21 +85,13 @@ def instances(
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @server_options
 @click.pass_context
-def terminate(
-    ctx: click.Context,
-    provider: str,
-    instance: str,
-    yes: bool,
-    url: str | None,
-    namespace: str | None,
-    token: str | None,
-) -> int:
+def terminate(ctx: click.Context, provider: str, instance: str, yes: bool) -> int:
     """End an instance of EC2 or GCE. A daemon on it is not asked."""
     from lakeshore.clouds.instances import terminate as end  # wall: only these commands start tools
 
     if instance.startswith("-"):
         raise click.UsageError(f"{instance} is no instance id")
-    with connect(ctx, url, namespace, token) as server:
+    with connect(ctx) as server:
         row = Providers(server).show(provider)
     launcher = str(row.get("launcher"))
     if launcher not in ("EC2", "GCE"):

@@ -29,11 +29,9 @@ Row = dict[str, Any]
 @json_option
 @server_options
 @click.pass_context
-def hide(
-    ctx: click.Context, name: str, as_json: bool, url: str | None, namespace: str | None, token: str | None
-) -> None:
+def hide(ctx: click.Context, name: str, as_json: bool) -> None:
     """Leave one out of lists. It works as before."""
-    with connect(ctx, url, namespace, token) as server:
+    with connect(ctx) as server:
         row = Providers(server).change(name, hidden=True)
     _said(row, "hidden", as_json)
 
@@ -43,11 +41,9 @@ def hide(
 @json_option
 @server_options
 @click.pass_context
-def unhide(
-    ctx: click.Context, name: str, as_json: bool, url: str | None, namespace: str | None, token: str | None
-) -> None:
+def unhide(ctx: click.Context, name: str, as_json: bool) -> None:
     """Show a hidden one in lists again."""
-    with connect(ctx, url, namespace, token) as server:
+    with connect(ctx) as server:
         row = Providers(server).change(name, hidden=False)
     _said(row, "shown again", as_json)
 
@@ -57,11 +53,9 @@ def unhide(
 @json_option
 @server_options
 @click.pass_context
-def restore(
-    ctx: click.Context, name: str, as_json: bool, url: str | None, namespace: str | None, token: str | None
-) -> None:
+def restore(ctx: click.Context, name: str, as_json: bool) -> None:
     """Bring back the one that was removed last under this name."""
-    with connect(ctx, url, namespace, token) as server:
+    with connect(ctx) as server:
         row = Providers(server).restore(name)
     _said(row, "restored", as_json)
 
@@ -69,14 +63,14 @@ def restore(
 @click.command()
 @server_options
 @click.pass_context
-def edit(ctx: click.Context, url: str | None, namespace: str | None, token: str | None) -> int:
+def edit(ctx: click.Context) -> int:
     """Hide, show, remove and restore providers, on a terminal."""
     if not somebody_is_there():
         hint = "`lakeshore providers hide|unhide|remove|restore <name>` do the same without one"
         raise Failure("providers edit needs a terminal", hint=hint, code=ExitCode.USAGE)
     from ..picker import pick  # wall: termios is for who is asked
 
-    with connect(ctx, url, namespace, token) as server:
+    with connect(ctx) as server:
         ours = Providers(server)
         while True:
             rows = [row for row in ours.all(hidden=True, deleted=True) if row.get("namespace") == server.namespace]

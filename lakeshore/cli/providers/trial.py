@@ -39,18 +39,9 @@ FROM_HERE = ("SSH", "SLURM", "Kube")
 @click.option("--ssh-config", type=PATH, metavar="<path>", help="The configuration for ssh -F.")
 @server_options
 @click.pass_context
-def test(
-    ctx: click.Context,
-    name: str,
-    script: Path | None,
-    timeout: int,
-    ssh_config: Path | None,
-    url: str | None,
-    namespace: str | None,
-    token: str | None,
-) -> int:
+def test(ctx: click.Context, name: str, script: Path | None, timeout: int, ssh_config: Path | None) -> int:
     """Run a script on it, and show what it prints."""
-    with connect(ctx, url, namespace, token) as server:
+    with connect(ctx) as server:
         ours = Providers(server)
         row = ours.show(name)
         launcher = str(row.get("launcher"))

@@ -92,7 +92,7 @@ def add(ctx: click.Context, /, name: str, kind: str, elasticity: str | None, **g
         asked["elasticity"] = {**asked.get("elasticity", {}), "kind": (elasticity or "fixed").replace("-", "_")}
     template = {field: given[field] for field in TEMPLATE if given[field] is not None}
     asked |= {"daemonTemplate": template} if template else {}
-    with connect(ctx, given["url"], given["namespace"], given["token"]) as server:
+    with connect(ctx) as server:
         row = Queues(server).add({key: said for key, said in asked.items() if said is not None})
     _done(row, given, "added")
 
@@ -105,7 +105,7 @@ def add(ctx: click.Context, /, name: str, kind: str, elasticity: str | None, **g
 @click.pass_context
 def patch(ctx: click.Context, /, name: str, **given: Any) -> None:
     """Change a queue. An empty --provider or --description clears it."""
-    with connect(ctx, given["url"], given["namespace"], given["token"]) as server:
+    with connect(ctx) as server:
         queues = Queues(server)
         if not _changed(given, {}):
             raise click.UsageError("name something to change")
@@ -120,7 +120,7 @@ def _moving(verb: str, help_: str, move: Callable[[Queues, str], dict[str, Any]]
     @server_options
     @click.pass_context
     def command(ctx: click.Context, /, name: str, **given: Any) -> None:
-        with connect(ctx, given["url"], given["namespace"], given["token"]) as server:
+        with connect(ctx) as server:
             row = move(Queues(server), name)
         _done(row, given, f"is {row.get('state')}")
 
@@ -152,7 +152,7 @@ resume = _moving(
 @click.pass_context
 def rm(ctx: click.Context, /, name: str, force: bool, **given: Any) -> None:
     """Delete a queue that has no members and no calls. What ended there stays."""
-    with connect(ctx, given["url"], given["namespace"], given["token"]) as server:
+    with connect(ctx) as server:
         try:
             answer = Queues(server).remove(name, force=force)
         except ApiError as error:

@@ -34,17 +34,9 @@ name_argument = click.argument("name", metavar="<name>", type=Named("queues"))
 @watch_option
 @server_options
 @click.pass_context
-def ls(
-    ctx: click.Context,
-    state: str | None,
-    as_json: bool,
-    watch: float | None,
-    url: str | None,
-    namespace: str | None,
-    token: str | None,
-) -> None:
+def ls(ctx: click.Context, state: str | None, as_json: bool, watch: float | None) -> None:
     """List queues; also those of the org's other namespaces."""
-    with connect(ctx, url, namespace, token) as server:
+    with connect(ctx) as server:
 
         def look() -> functools.partial[None]:
             rows = Queues(server).all(state=state)
@@ -68,11 +60,9 @@ def ls(
 @json_option
 @server_options
 @click.pass_context
-def show(
-    ctx: click.Context, name: str, as_json: bool, url: str | None, namespace: str | None, token: str | None
-) -> None:
+def show(ctx: click.Context, name: str, as_json: bool) -> None:
     """Show one queue, and who pulls from it."""
-    with connect(ctx, url, namespace, token) as server:
+    with connect(ctx) as server:
         row = Queues(server).show(name)
     if as_json:
         print_json(row)
@@ -87,18 +77,9 @@ def show(
 @json_option
 @server_options
 @click.pass_context
-def members(
-    ctx: click.Context,
-    name: str,
-    add: tuple[str, ...],
-    remove: tuple[str, ...],
-    as_json: bool,
-    url: str | None,
-    namespace: str | None,
-    token: str | None,
-) -> None:
+def members(ctx: click.Context, name: str, add: tuple[str, ...], remove: tuple[str, ...], as_json: bool) -> None:
     """Who pulls from a queue. Daemons join and leave with their next poll; other workers are told where they start."""
-    with connect(ctx, url, namespace, token) as server:
+    with connect(ctx) as server:
         workers = Workers(server)
         for words, how in ((add, "add"), (remove, "remove")):
             for word in words:
@@ -123,11 +104,9 @@ def members(
 @json_option
 @server_options
 @click.pass_context
-def stats(
-    ctx: click.Context, name: str, as_json: bool, url: str | None, namespace: str | None, token: str | None
-) -> None:
+def stats(ctx: click.Context, name: str, as_json: bool) -> None:
     """What a queue has now, and how fast it goes."""
-    with connect(ctx, url, namespace, token) as server:
+    with connect(ctx) as server:
         found = Queues(server).stats(name)
     if as_json:
         print_json(found)
@@ -157,18 +136,9 @@ def stats(
 @json_option
 @server_options
 @click.pass_context
-def events(
-    ctx: click.Context,
-    name: str,
-    verbose: bool,
-    limit: int,
-    as_json: bool,
-    url: str | None,
-    namespace: str | None,
-    token: str | None,
-) -> None:
+def events(ctx: click.Context, name: str, verbose: bool, limit: int, as_json: bool) -> None:
     """What was done with a queue, the newest first."""
-    with connect(ctx, url, namespace, token) as server:
+    with connect(ctx) as server:
         rows = Queues(server).events(name, verbose=verbose, limit=limit)
     listed(
         rows,

@@ -59,21 +59,12 @@ def ssh() -> None:
 @config_option
 @server_options
 @click.pass_context
-def discover(
-    ctx: click.Context,
-    which: str,
-    show_stripped: bool,
-    as_json: bool,
-    ssh_config: str | None,
-    url: str | None,
-    namespace: str | None,
-    token: str | None,
-) -> int:
+def discover(ctx: click.Context, which: str, show_stripped: bool, as_json: bool, ssh_config: str | None) -> int:
     """List the hosts of ~/.ssh/config, and which of them the server knows."""
     from lakeshore.remote.ssh_config import entries  # wall: only these commands read it
 
     found = entries(ssh_config)
-    known = on_server(ctx, url, namespace, token, asked=which != "all")
+    known = on_server(ctx, asked=which != "all")
     shown = [one for one in found if which == "all" or (target_of(one) in known) == (which == "existing")]
     listed(
         shown,
@@ -162,12 +153,10 @@ def status(name: str | None, history: int, as_json: bool) -> int:
 # --- what the server knows
 
 
-def on_server(
-    ctx: click.Context, url: str | None, namespace: str | None, token: str | None, *, asked: bool
-) -> set[tuple[str, str, int]]:
+def on_server(ctx: click.Context, *, asked: bool) -> set[tuple[str, str, int]]:
     """(user, host, port) of its SSH providers. `asked`: the user wants to know, so that no answer is a failure."""
     try:
-        with connect(ctx, url, namespace, token) as server:
+        with connect(ctx) as server:
             rows = Providers(server).all()
     except Failure as error:
         if asked or str(error) != UNCONFIGURED:

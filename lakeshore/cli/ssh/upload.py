@@ -77,7 +77,7 @@ def upload(ctx: click.Context, /, **given: Any) -> None:
     overrides = {"user": given["user"], "hostname": given["host"], "port": given["port"]}
     overrides["identity_file"] = given["pem"] and str(Path(given["pem"]).expanduser().absolute())
     done = []
-    with connect(ctx, given["url"], given["namespace"], given["token"]) as server:
+    with connect(ctx) as server:
         for one in found:
             host = replace(one, **{name: value for name, value in overrides.items() if value is not None})
             done.append(upload_host(server, host, given))
@@ -119,7 +119,7 @@ def _picked(ctx: click.Context, given: dict[str, Any], found: list[HostEntry]) -
         raise Failure("nobody can pick here: name a host, or --all", hint=hint, code=ExitCode.USAGE)
     from ..picker import pick_several  # wall: termios is for who is asked
 
-    known = on_server(ctx, given["url"], given["namespace"], given["token"], asked=True)
+    known = on_server(ctx, asked=True)
     states = {one.alias: "existing" if target_of(one) in known else "new" for one in found}
     found = sorted(found, key=lambda one: states[one.alias] != "new")
     marked = pick_several("hosts to register", [(one.alias, one.target, states[one.alias]) for one in found])

@@ -44,14 +44,12 @@ def storage() -> None:
 
 
 @contextmanager
-def _there(
-    ctx: click.Context, name: str, url: str | None, namespace: str | None, token: str | None
-) -> Iterator[tuple[ApiClient, str]]:
+def _there(ctx: click.Context, name: str) -> Iterator[tuple[ApiClient, str]]:
     """The server in the namespace that `[<namespace>/]<name>` says, and the name."""
     where, slash, bare = name.rpartition("/")
     if (slash and not (where and bare)) or "/" in where:
         raise Failure(f"{name!r} is neither <name> nor <namespace>/<name>", code=ExitCode.USAGE)
-    with connect(ctx, url, where or namespace, token) as server, named_secrets("aws_keypair"):
+    with connect(ctx, namespace=where or None) as server, named_secrets("aws_keypair"):
         yield server, bare
 
 
@@ -83,9 +81,6 @@ def add(
     provision: bool,
     s3_options: tuple[str, ...],
     as_json: bool,
-    url: str | None,
-    namespace: str | None,
-    token: str | None,
     **given: str | None,
 ) -> None:
     """Add a storage. Any other `--<key> <value>` is a field of its config."""
@@ -95,7 +90,7 @@ def add(
     if creds is not None:
         config["creds"] = {MARKER: creds}
     options = pairs_of(s3_options, "--s3-option")
-    with _there(ctx, name, url, namespace, token) as (server, bare):
+    with _there(ctx, name) as (server, bare):
         row = Storages(server).add(bare, kind, config, description=description, provision=provision, s3_options=options)
     made = "" if "bucketCreated" not in row else f"; bucket {'made' if row['bucketCreated'] else 'adopted'}"
     told(row, f"storage {bare} added  ({kind}){made}", as_json)
@@ -106,11 +101,9 @@ def add(
 @json_option
 @server_options
 @click.pass_context
-def list_(
-    ctx: click.Context, deleted: bool, as_json: bool, url: str | None, namespace: str | None, token: str | None
-) -> None:
+def list_(ctx: click.Context, deleted: bool, as_json: bool) -> None:
     """List a namespace's storages."""
-    with connect(ctx, url, namespace, token) as server:
+    with connect(ctx) as server:
         rows = Storages(server).all(deleted=deleted)
     listed(
         rows,
@@ -128,11 +121,9 @@ def list_(
 @json_option
 @server_options
 @click.pass_context
-def show(
-    ctx: click.Context, name: str, as_json: bool, url: str | None, namespace: str | None, token: str | None
-) -> None:
+def show(ctx: click.Context, name: str, as_json: bool) -> None:
     """Show a storage's config as YAML; a secret by its name."""
-    with _there(ctx, name, url, namespace, token) as (server, bare):
+    with _there(ctx, name) as (server, bare):
         row = Storages(server).show(bare)
     shown(row, SHOWN, as_json)
 
@@ -146,15 +137,7 @@ def show(
 @server_options
 @click.pass_context
 def update(
-    ctx: click.Context,
-    name: str,
-    pairs: tuple[str, ...],
-    file: str | None,
-    description: str | None,
-    as_json: bool,
-    url: str | None,
-    namespace: str | None,
-    token: str | None,
+    ctx: click.Context, name: str, pairs: tuple[str, ...], file: str | None, description: str | None, as_json: bool
 ) -> None:
     """Change a storage; its bucket, prefix and endpoint stay."""
     change = change_of(file, pairs, needed=description is None)
@@ -163,7 +146,7 @@ def update(
         said = {} if change is None else {"config": change(row.get("config") or {})}
         return said if description is None else {**said, "description": description}
 
-    with _there(ctx, name, url, namespace, token) as (server, bare):
+    with _there(ctx, name) as (server, bare):
         row = Storages(server).change(bare, changed)
     told(row, f"storage {bare} changed", as_json)
 
@@ -174,17 +157,9 @@ def update(
 @json_option
 @server_options
 @click.pass_context
-def remove(
-    ctx: click.Context,
-    name: str,
-    purge: bool,
-    as_json: bool,
-    url: str | None,
-    namespace: str | None,
-    token: str | None,
-) -> None:
+def remove(ctx: click.Context, name: str, purge: bool, as_json: bool) -> None:
     """Forget a storage. What is in the bucket stays there."""
-    with _there(ctx, name, url, namespace, token) as (server, bare):
+    with _there(ctx, name) as (server, bare):
         Storages(server).remove(bare, purge=purge)
     removed(bare, as_json)
 
@@ -197,20 +172,10 @@ def remove(
 @json_option
 @server_options
 @click.pass_context
-def presign(
-    ctx: click.Context,
-    name: str,
-    key: str,
-    put: bool,
-    expires_in: int | None,
-    as_json: bool,
-    url: str | None,
-    namespace: str | None,
-    token: str | None,
-) -> None:
+def presign(ctx: click.Context, name: str, key: str, put: bool, expires_in: int | None, as_json: bool) -> None:
     """Print a URL that gets, or puts, one object."""
     seconds = None if expires_in is None else min(expires_in, DAY_S)
-    with _there(ctx, name, url, namespace, token) as (server, bare):
+    with _there(ctx, name) as (server, bare):
         row = Storages(server).presign(bare, key, put=put, expires_in=seconds)
     if as_json:
         print_json(row)
@@ -227,18 +192,9 @@ def presign(
 @json_option
 @server_options
 @click.pass_context
-def credentials(
-    ctx: click.Context,
-    name: str,
-    as_env: bool,
-    duration: int | None,
-    as_json: bool,
-    url: str | None,
-    namespace: str | None,
-    token: str | None,
-) -> None:
+def credentials(ctx: click.Context, name: str, as_env: bool, duration: int | None, as_json: bool) -> None:
     """Print keys that end by themselves."""
-    with _there(ctx, name, url, namespace, token) as (server, bare):
+    with _there(ctx, name) as (server, bare):
         row = Storages(server).credentials(bare, duration_s=duration)
     if as_json:
         print_json(row)

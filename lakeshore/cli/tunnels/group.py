@@ -42,22 +42,12 @@ def tunnels() -> None:
 @json_option
 @server_options
 @click.pass_context
-def add(
-    ctx: click.Context,
-    name: str,
-    kind: str,
-    file: str | None,
-    ini: str | None,
-    as_json: bool,
-    url: str | None,
-    namespace: str | None,
-    token: str | None,
-) -> None:
+def add(ctx: click.Context, name: str, kind: str, file: str | None, ini: str | None, as_json: bool) -> None:
     """Add a tunnel."""
     if (file is None) == (ini is None):
         raise Failure("give --config-file <path> or --conf '<ini>', one of them", code=ExitCode.USAGE)
     config = _of_file(file) if file is not None else _of_text(str(ini))
-    with connect(ctx, url, namespace, token) as server, named_secrets("opaque"):
+    with connect(ctx) as server, named_secrets("opaque"):
         row = Entries(server, "tunnels").add(name, kind, config)
     told(row, f"tunnel {name} added  ({kind})", as_json)
     say(KEPT_ONLY)
@@ -67,9 +57,9 @@ def add(
 @json_option
 @server_options
 @click.pass_context
-def list_(ctx: click.Context, as_json: bool, url: str | None, namespace: str | None, token: str | None) -> None:
+def list_(ctx: click.Context, as_json: bool) -> None:
     """List a namespace's tunnels."""
-    with connect(ctx, url, namespace, token) as server:
+    with connect(ctx) as server:
         rows = Entries(server, "tunnels").all()
     listed(
         rows,
@@ -87,11 +77,9 @@ def list_(ctx: click.Context, as_json: bool, url: str | None, namespace: str | N
 @json_option
 @server_options
 @click.pass_context
-def show(
-    ctx: click.Context, name: str, as_json: bool, url: str | None, namespace: str | None, token: str | None
-) -> None:
+def show(ctx: click.Context, name: str, as_json: bool) -> None:
     """Show a tunnel's config as YAML; a secret by its name."""
-    with connect(ctx, url, namespace, token) as server:
+    with connect(ctx) as server:
         row = Entries(server, "tunnels").show(name)
     shown(row, ("name", "kind", "activation", "providers", "config"), as_json)
 
@@ -101,11 +89,9 @@ def show(
 @json_option
 @server_options
 @click.pass_context
-def remove(
-    ctx: click.Context, name: str, as_json: bool, url: str | None, namespace: str | None, token: str | None
-) -> None:
+def remove(ctx: click.Context, name: str, as_json: bool) -> None:
     """Forget a tunnel; not while a provider refers to it."""
-    with connect(ctx, url, namespace, token) as server:
+    with connect(ctx) as server:
         Entries(server, "tunnels").remove(name)
     removed(name, as_json)
 
