@@ -17,7 +17,7 @@ import click
 
 from .failures import Failure
 from .groups import Group
-from .listing import json_option, listed
+from .listing import Listing, json_option
 from .output import plain, say
 
 
@@ -42,7 +42,7 @@ def _aws(as_json: bool) -> None:
     """List the profiles of ~/.aws/config and ~/.aws/credentials."""
     from lakeshore.clouds.aws import config_file, credentials_file, profiles  # wall: as above
 
-    listed(
+    Listing(
         profiles(),
         columns=("profile", "region", "credentials", "key", "files"),
         cells=lambda one, _now: (one.name, one.region or "—", one.kind, one.key_shown or "—", ", ".join(one.files)),
@@ -56,7 +56,7 @@ def _aws(as_json: bool) -> None:
             "key": one.key_shown,
             "files": list(one.files),
         },
-    )
+    ).print()
 
 
 def _gcp(as_json: bool) -> None:
@@ -66,7 +66,7 @@ def _gcp(as_json: bool) -> None:
     found = configurations()
     if found.trouble is not None:
         say(f"note: gcloud was not of use, so its files were read: {found.trouble}")
-    listed(
+    Listing(
         found.configurations,
         columns=("configuration", "active", "account", "project", "region", "zone", "key"),
         cells=lambda one, _now: (
@@ -88,7 +88,7 @@ def _gcp(as_json: bool) -> None:
             "keyFile": one.key_file,
             "source": found.source,
         },
-    )
+    ).print()
 
 
 def _slurm(as_json: bool) -> None:
@@ -99,7 +99,7 @@ def _slurm(as_json: bool) -> None:
         found = cluster()
     if found.trouble is not None:
         say(f"note: states are not known: {found.trouble}")
-    listed(
+    Listing(
         found.partitions,
         columns=("partition", "cluster", "state", "nodes", "cpus", "memory", "limit", "gres"),
         cells=lambda one, _now: (
@@ -130,7 +130,7 @@ def _slurm(as_json: bool) -> None:
             "timeLimit": one.time_limit,
             "gres": one.gres,
         },
-    )
+    ).print()
 
 
 def _nodes(count: int | None, states: dict[str, int]) -> str:
@@ -161,7 +161,7 @@ def _contexts(rows: list[Any], names: tuple[str, ...], empty: str, as_json: bool
         found = asdict(one)
         return {"name": found.pop("name"), "current": found.pop("is_current"), **found}
 
-    listed(
+    Listing(
         rows,
         columns=("context", "current", *names),
         cells=lambda one, _now: (
@@ -173,7 +173,7 @@ def _contexts(rows: list[Any], names: tuple[str, ...], empty: str, as_json: bool
         empty=empty,
         as_json=as_json,
         json_rows=told,
-    )
+    ).print()
 
 
 aws = _group("aws", "AWS profiles of this machine.", _aws)

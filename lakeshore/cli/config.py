@@ -20,7 +20,7 @@ from lakeshore.net.errors import NetError
 from .choice import choose
 from .failures import Failure
 from .groups import Group, dreamrc_of
-from .listing import json_option, listed
+from .listing import Listing, json_option
 from .output import plain, print_json, say
 from .server import client_of
 
@@ -140,7 +140,7 @@ def _sources(ctx: click.Context, as_json: bool) -> None:
     from lakeshore.config.found import found_files  # wall: YAML
 
     files = list(found_files(dreamrc_of(ctx)))
-    listed(
+    Listing(
         files,
         columns=("file", "counts", "read for"),
         cells=lambda one, _now: (str(one.path), "yes" if one.counts else "no", one.reader),
@@ -148,4 +148,4 @@ def _sources(ctx: click.Context, as_json: bool) -> None:
         gives="read for",
         empty="no configuration file is here; see `lakeshore config source`",
         as_json=as_json,
-    )
+    ).print()

@@ -1,4 +1,4 @@
-"""What the commands of tunnels, mounts and storages have in common: configs from pairs and files, what they print.
+"""What commands of things that are kept under a name have in common: configs from pairs and files, what they print.
 
 Rules: to `add`, a file is where it begins and the pairs go over it; to `update`, pairs are merged into what there is
 and a file replaces all of it: one or the other.

@@ -1,7 +1,7 @@
 """What `list` and `show` have in common: JSON of the rows as the server has them, or a table, or a sentence.
 
-    listed(rows, columns=("name", "kind", "changed"), cells=_cells, right=("changed",), gives=("kind",),
-           empty="no things in namespace 'x'", as_json=as_json)
+    Listing(rows, columns=("name", "kind", "changed"), cells=_cells, right=("changed",), gives=("kind",),
+            empty="no things in namespace 'x'", as_json=as_json).print()
 
 Rules: `--json` is the array, also when it is empty; a table fits the terminal (`output.table_text`) and is whole in a
 pipe; the sentence is talk, so stdout stays empty. `--limit` cuts what is shown, `--all` does not; that there is more is
@@ -10,18 +10,19 @@ said, with what to type.
 
 from __future__ import annotations
 
-import functools
+import sys
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import islice
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 import click
 
 from lakeshore.client.following import Follower
 
 from .numbers import Whole
-from .output import json_text, plain, print_json, print_table, say, table_text
+from .output import json_text, plain, say, table_text
 from .watching import shown
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -55,66 +56,58 @@ def first(rows: Iterable[R], limit: int | None) -> tuple[list[R], bool]:
     return found[:limit], len(found) > limit
 
 
-def listed(
-    rows: Sequence[R],
-    *,
-    columns: Sequence[str],
-    cells: Callable[[R, datetime], Sequence[str]],
-    empty: str,
-    gives: str | Sequence[str],
-    right: Iterable[str] = (),
-    as_json: bool = False,
-    json_rows: Callable[[R], Any] | None = None,
-    more: str | None = None,
-) -> None:
-    """Print rows. `cells` makes a row's texts of it and of the time now; `gives` are the columns that become shorter
-    where the terminal is narrow; `json_rows` makes a row's JSON where the row itself is none; `more` says how to see
-    those that are not shown.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listing(Generic[R]):
+    """Rows, and how they are shown. `cells` makes a row's texts of it and of the time now; `gives` are the columns that
+    become shorter where the terminal is narrow; `json_rows` makes a row's JSON where the row itself is none; `more`
+    says how to see those that are not shown.
     """
-    if as_json:
-        print_json([row if json_rows is None else json_rows(row) for row in rows])
-    elif not rows:
-        say(empty)
-    else:
+
+    rows: Sequence[R] = field(kw_only=False)
+    columns: Sequence[str]
+    cells: Callable[[R, datetime], Sequence[str]]
+    empty: str
+    gives: str | Sequence[str]
+    right: Iterable[str] = ()
+    as_json: bool = False
+    json_rows: Callable[[R], Any] | None = None
+    more: str | None = None
+
+    def print(self) -> None:
+        """The rows on stdout; what is said about them on stderr."""
+        if self.rows or self.as_json:
+            sys.stdout.write(self._rows())
+        else:
+            say(self.empty)
+        if self._note:
+            say(self._note)
+
+    def text(self) -> str:
+        """All of it in one piece."""
+        if self.as_json:
+            return self._rows()
+        if not self.rows:
+            return f"{self.empty}\n"
+        return self._rows() + (f"{self._note}\n" if self._note else "")
+
+    @property
+    def _note(self) -> str | None:
+        return f"{len(self.rows)} shown; more with {self.more}" if self.more and self.rows else None
+
+    def _rows(self) -> str:
+        if self.as_json:
+            return json_text([row if self.json_rows is None else self.json_rows(row) for row in self.rows])
         now = datetime.now(UTC)
-        print_table(columns, [cells(row, now) for row in rows], right=right, flexible=gives)
-    if more and rows:
-        say(f"{len(rows)} shown; more with {more}")
+        cells = [self.cells(row, now) for row in self.rows]
+        return table_text(self.columns, cells, right=self.right, flexible=self.gives)
 
 
-def watched(look: Callable[[], functools.partial[None]], every: float | None, changes: Follower) -> None:
-    """A `listed(…)` that is yet to be called: called, or with `every` shown again and again."""
+def watched(look: Callable[[], Listing[Any]], every: float | None, changes: Follower) -> None:
+    """Printed, or with `every` shown again and again."""
     if every is None:
-        look()()
-        return
-
-    def text() -> str:
-        made = look()
-        return listed_text(*made.args, **made.keywords)
-
-    shown(text, every, changes)
-
-
-def listed_text(
-    rows: Sequence[R],
-    *,
-    columns: Sequence[str],
-    cells: Callable[[R, datetime], Sequence[str]],
-    empty: str,
-    gives: str | Sequence[str],
-    right: Iterable[str] = (),
-    as_json: bool = False,
-    json_rows: Callable[[R], Any] | None = None,
-    more: str | None = None,
-) -> str:
-    """What `listed` prints, in one piece."""
-    if as_json:
-        return json_text([row if json_rows is None else json_rows(row) for row in rows])
-    if not rows:
-        return f"{empty}\n"
-    now = datetime.now(UTC)
-    table = table_text(columns, [cells(row, now) for row in rows], right=right, flexible=gives)
-    return f"{table}{len(rows)} shown; more with {more}\n" if more else table
+        look().print()
+    else:
+        shown(lambda: look().text(), every, changes)
 
 
 def facts(pairs: Iterable[tuple[str, object]]) -> list[str]:

@@ -7,25 +7,24 @@ Reference: cli/examples/secrets-modes-tunnels-config-nymph.md, "Modes"; api/conf
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
 from lakeshore.client.modes import Modes
 from lakeshore.config.served import flat
 
+from .entries import file_option, removed, told
 from .exits import ExitCode
 from .failures import Failure
 from .groups import Group
-from .listing import json_option, listed
+from .listing import Listing, json_option
 from .named import Named
-from .output import age, plain, print_json, say
+from .output import age, print_json
 from .server import connect, server_options
 from .values import as_yaml, fields_of, merged, of_file
 
-F = TypeVar("F", bound=Callable[..., Any])
 field_option = click.option(
     "--field",
     "--kwarg",
@@ -35,11 +34,6 @@ field_option = click.option(
     help="A key; a dot nests, null takes it away; repeatable.",
 )
 USUAL = {"backend": "fabric", "runner": "process"}
-
-
-def file_option(what: str) -> Callable[[F], F]:
-    """`--config-file`, and what the file is to a verb."""
-    return click.option("--config-file", "file", metavar="<path>", help=f"YAML or JSON: {what}.")
 
 
 @click.group(cls=Group, aliases={"ls": "list", "rm": "remove", "delete": "remove"})
@@ -59,7 +53,7 @@ def add(ctx: click.Context, name: str, fields: tuple[str, ...], file: str | None
     given = merged(of_file(file) if file else {}, fields_of(fields, "--field"))
     with connect(ctx) as server:
         row = Modes(server).add(name, {**USUAL, **given})
-    _told(row, f"{plain(name)} added", as_json)
+    told(row, f"{name} added", as_json)
 
 
 @modes.command()
@@ -83,7 +77,7 @@ def update(ctx: click.Context, name: str, fields: tuple[str, ...], file: str | N
 
     with connect(ctx) as server:
         row = Modes(server).change(name, changed)
-    _told(row, f"{plain(name)} changed", as_json)
+    told(row, f"{name} changed", as_json)
 
 
 @modes.command("list")
@@ -94,7 +88,7 @@ def list_(ctx: click.Context, as_json: bool) -> None:
     """List a namespace's modes."""
     with connect(ctx) as server:
         rows = Modes(server).all()
-    listed(
+    Listing(
         rows,
         columns=("name", "backend", "runner", "provider", "image", "resources", "tags", "changed"),
         cells=_cells,
@@ -102,7 +96,7 @@ def list_(ctx: click.Context, as_json: bool) -> None:
         gives=("image", "resources", "tags", "provider"),
         empty=f"no modes in namespace {server.namespace!r}",
         as_json=as_json,
-    )
+    ).print()
 
 
 @modes.command()
@@ -129,19 +123,7 @@ def remove(ctx: click.Context, name: str, as_json: bool) -> None:
     """Remove a mode. What was submitted with it stays as it is."""
     with connect(ctx) as server:
         Modes(server).remove(name)
-    if as_json:
-        print_json({"name": name, "deleted": True})
-    else:
-        click.echo(f"{plain(name)} removed")
-
-
-def _told(row: dict[str, Any], done: str, as_json: bool) -> None:
-    for warning in row.get("warnings") or ():
-        say(f"warning: {warning}")
-    if as_json:
-        print_json(row)
-    else:
-        click.echo(done)
+    removed(name, as_json)
 
 
 def _cells(row: dict[str, Any], now: datetime) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from lakeshore.client.entries import Entries
 
 from .entries import KEPT_ONLY, change_of, config_of, file_option, kwarg_option, named_secrets, removed, shown, told
 from .groups import Group
-from .listing import json_option, listed
+from .listing import Listing, json_option
 from .named import Named
 from .output import age, say
 from .server import connect, server_options
@@ -88,7 +88,7 @@ def list_(ctx: click.Context, as_json: bool) -> None:
     """List a namespace's mounts."""
     with connect(ctx) as server:
         rows = Entries(server, "mounts").all()
-    listed(
+    Listing(
         rows,
         columns=("name", "kind", "target", "changed"),
         cells=_cells,
@@ -96,7 +96,7 @@ def list_(ctx: click.Context, as_json: bool) -> None:
         gives="target",
         empty=f"no mounts in namespace {server.namespace!r}",
         as_json=as_json,
-    )
+    ).print()
 
 
 @mounts.command()

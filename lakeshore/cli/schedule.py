@@ -17,10 +17,11 @@ import click
 from lakeshore.wire.envelope import Envelope
 from lakeshore.wire.names import ANY_SOURCE
 
+from .entries import removed
 from .exits import ExitCode
 from .failures import Failure
 from .groups import Group
-from .listing import json_option, listed
+from .listing import Listing, json_option
 from .named import Named
 from .numbers import Length
 from .output import age, ahead, plain, print_json, say
@@ -102,7 +103,7 @@ def list_(ctx: click.Context, as_json: bool) -> None:
     """List schedules: when each runs next, and what became of its last run."""
     with connect(ctx) as server:
         rows = server.schedules()
-    listed(
+    Listing(
         rows,
         columns=("name", "when", "function", "queue", "next", "last", "state", "last id"),
         cells=_cells,
@@ -110,7 +111,7 @@ def list_(ctx: click.Context, as_json: bool) -> None:
         gives=("function", "when", "queue"),
         empty=f"no schedules in namespace {server.namespace!r}",
         as_json=as_json,
-    )
+    ).print()
     for row in () if as_json else rows:
         if row.get("error"):
             say(f"{plain(row.get('name'))} cannot run: {plain(row['error'])}")
@@ -125,10 +126,7 @@ def rm(ctx: click.Context, name: str, as_json: bool) -> None:
     """Remove a schedule. What it has submitted stays."""
     with connect(ctx) as server:
         server.remove_schedule(name)
-    if as_json:
-        print_json({"name": name, "deleted": True})
-    else:
-        click.echo(f"{name} removed")
+    removed(name, as_json)
 
 
 @schedule.command()

@@ -16,10 +16,11 @@ import click
 from lakeshore.client.errors import ApiError
 from lakeshore.client.providers import Secrets
 
+from .entries import removed
 from .exits import ExitCode
 from .failures import Failure
 from .groups import Group
-from .listing import facts, json_option, listed
+from .listing import Listing, facts, json_option
 from .named import Named
 from .output import age, plain, print_json
 from .server import connect, server_options
@@ -79,7 +80,7 @@ def list_(ctx: click.Context, as_json: bool) -> None:
     """List what is kept, without the values."""
     with connect(ctx) as server:
         rows = Secrets(server).all()
-    listed(
+    Listing(
         rows,
         columns=("name", "kind", "changed", "description"),
         cells=_cells,
@@ -87,7 +88,7 @@ def list_(ctx: click.Context, as_json: bool) -> None:
         gives="description",
         empty=f"no secrets in namespace {server.namespace!r}",
         as_json=as_json,
-    )
+    ).print()
 
 
 @secrets.command()
@@ -115,10 +116,7 @@ def remove(ctx: click.Context, name: str, as_json: bool) -> None:
     """Forget a value. What refers to it fails when it is used next."""
     with connect(ctx) as server:
         Secrets(server).remove(name)
-    if as_json:
-        print_json({"name": name, "deleted": True})
-    else:
-        click.echo(f"{name} removed")
+    removed(name, as_json)
 
 
 def _cells(row: dict[str, Any], now: datetime) -> tuple[str, ...]:

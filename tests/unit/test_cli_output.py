@@ -11,7 +11,7 @@ import pytest
 
 from lakeshore.cli.cells import cells
 from lakeshore.cli.jobs.group import describe
-from lakeshore.cli.listing import first, listed
+from lakeshore.cli.listing import Listing, first
 from lakeshore.cli.output import age, console, duration, moment, plain, print_table
 from lakeshore.cli.streams import PLAINLY_TOO
 
@@ -145,7 +145,7 @@ def test_a_list_says_what_is_not_shown_and_its_emptiness_is_no_data(capsys: pyte
     rows, more = first(iter([{"name": "a"}, {"name": "b"}, {"name": "c"}]), 2)
 
     def show(rows: list[dict[str, str]], *, as_json: bool, more: str | None = None) -> tuple[str, str]:
-        listed(
+        Listing(
             rows,
             columns=("name",),
             cells=lambda row, _now: (row["name"],),
@@ -153,7 +153,7 @@ def test_a_list_says_what_is_not_shown_and_its_emptiness_is_no_data(capsys: pyte
             empty="no names",
             as_json=as_json,
             more=more,
-        )
+        ).print()
         return capsys.readouterr()
 
     assert show(rows, as_json=False, more="--all" if more else None) == ("NAME\na\nb\n", "2 shown; more with --all\n")

@@ -15,7 +15,7 @@ from lakeshore.client.identity import EnrollTokens
 
 from ..auth import getpass_user, label_for
 from ..groups import Group
-from ..listing import json_option, listed
+from ..listing import Listing, json_option
 from ..named import Named
 from ..numbers import Length
 from ..output import age, ahead, local_time, plain, print_json, say
@@ -59,7 +59,7 @@ def list_(ctx: click.Context, as_json: bool, namespace: str | None, url: str | N
     """List a namespace's enroll tokens, spent ones too."""
     with connect_admin(ctx, url, namespace) as server:
         rows = EnrollTokens(server).all()
-    listed(
+    Listing(
         rows,
         columns=("id", "label", "state", "prefix", "worker", "expires", "created"),
         cells=_cells,
@@ -67,7 +67,7 @@ def list_(ctx: click.Context, as_json: bool, namespace: str | None, url: str | N
         gives=("label", "worker"),
         empty=f"no enroll tokens in namespace {server.namespace!r}",
         as_json=as_json,
-    )
+    ).print()
 
 
 @enroll_tokens.command()

@@ -16,7 +16,7 @@ from lakeshore.client.namespaces import Namespaces
 from ..confirming import confirmed, somebody_is_there
 from ..exits import ExitCode
 from ..groups import Group
-from ..listing import json_option, listed
+from ..listing import Listing, json_option
 from ..named import Named
 from ..output import age, local_time, plain, print_json, say
 from ..server import connect_admin, url_option
@@ -53,7 +53,7 @@ def list_(ctx: click.Context, as_json: bool, url: str | None) -> None:
     """List the namespaces."""
     with connect_admin(ctx, url) as server:
         rows = Namespaces(server).all()
-    listed(
+    Listing(
         rows,
         columns=("name", "org", "created"),
         cells=lambda row, now: (str(row.get("name")), str(row.get("orgId") or "—"), age(row.get("createdAt"), now)),
@@ -61,7 +61,7 @@ def list_(ctx: click.Context, as_json: bool, url: str | None) -> None:
         gives="org",
         empty="no namespaces",
         as_json=as_json,
-    )
+    ).print()
 
 
 @namespace.command()

@@ -17,7 +17,7 @@ from lakeshore.client.errors import ApiError
 
 from ..auth import getpass_user, label_for
 from ..groups import Group
-from ..listing import json_option, listed
+from ..listing import Listing, json_option
 from ..named import Named
 from ..numbers import Length
 from ..output import age, ahead, local_time, moment, plain, print_json, say
@@ -83,7 +83,7 @@ def list_tokens(ctx: click.Context, as_json: bool, namespace: str | None, url: s
     """List a namespace's tokens, revoked ones too."""
     with connect_admin(ctx, url, namespace) as server:
         rows = server.tokens()
-    listed(
+    Listing(
         rows,
         columns=("id", "name", "state", "scope", "used", "expires", "prefix", "created"),
         cells=_cells,
@@ -91,7 +91,7 @@ def list_tokens(ctx: click.Context, as_json: bool, namespace: str | None, url: s
         gives="name",
         empty=f"no tokens in namespace {server.namespace!r}",
         as_json=as_json,
-    )
+    ).print()
 
 
 @tokens.command()

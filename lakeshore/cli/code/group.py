@@ -17,7 +17,7 @@ from lakeshore.client.storages import Storages
 
 from ..failures import Failure
 from ..groups import Group
-from ..listing import first, json_option, limit_options, listed
+from ..listing import Listing, first, json_option, limit_options
 from ..named import Named
 from ..output import age, plain, print_json
 from ..server import connect, server_options
@@ -72,7 +72,7 @@ def list_(ctx: click.Context, remote: str | None, limit: int, every: bool, as_js
     """List what is archived, newest first."""
     with connect(ctx) as server:
         rows, more = first(CodeRepos(server).each(remote=remote), None if every else limit)
-    listed(
+    Listing(
         rows,
         columns=("commit", "remote", "storage", "ref", "archived"),
         cells=_cells,
@@ -81,7 +81,7 @@ def list_(ctx: click.Context, remote: str | None, limit: int, every: bool, as_js
         empty=f"no archives in namespace {server.namespace!r}",
         as_json=as_json,
         more="--all" if more else None,
-    )
+    ).print()
 
 
 def _need_storage(storages: Storages, name: str) -> None:

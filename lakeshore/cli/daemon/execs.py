@@ -14,7 +14,7 @@ from lakeshore.client.execs import Execs
 
 from ..exec.following import follow as follow_to_the_end
 from ..exec.following import wait_option
-from ..listing import json_option, listed
+from ..listing import Listing, json_option
 from ..output import age, plain, print_json
 from ..server import connect, same_server, server_options
 
@@ -30,7 +30,7 @@ def execs(ctx: click.Context, as_json: bool) -> None:
     """List the commands that were run on daemons, newest first."""
     with connect(ctx) as server:
         rows = Execs(server).all()
-    listed(
+    Listing(
         rows,
         columns=("id", "state", "exit", "worker", "age", "command"),
         cells=_cells,
@@ -38,7 +38,7 @@ def execs(ctx: click.Context, as_json: bool) -> None:
         gives=("command", "worker"),
         empty=f"no commands in namespace {server.namespace!r}",
         as_json=as_json,
-    )
+    ).print()
 
 
 @click.command()

@@ -13,7 +13,7 @@ import click
 from lakeshore.client.workers import Workers
 
 from ..groups import Group
-from ..listing import json_option, listed
+from ..listing import Listing, json_option
 from ..named import Named
 from ..output import age, ahead, plain, print_json
 from ..server import connect, server_options
@@ -38,7 +38,7 @@ def list_(ctx: click.Context, id_: str, as_json: bool) -> None:
         workers = Workers(server)
         one = find(workers, id_)
         rows = workers.keys(one.id)
-    listed(
+    Listing(
         rows,
         columns=("key id", "status", "created", "expires"),
         cells=_cells,
@@ -46,7 +46,7 @@ def list_(ctx: click.Context, id_: str, as_json: bool) -> None:
         gives="status",
         empty=f"{one.label} has no keys: it does not sign its requests",
         as_json=as_json,
-    )
+    ).print()
 
 
 @keys.command()

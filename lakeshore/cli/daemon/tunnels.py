@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..exits import ExitCode
-from ..listing import json_option, listed
+from ..listing import Listing, json_option
 from ..output import plain, say
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def tunnels(up: bool, as_json: bool) -> int:
                 say(f"{install.label}: {error}")
             found = tunnel.look(installs, install.launch_id) or found
         rows.append((install, found))
-    listed(
+    Listing(
         rows,
         columns=("label", "host", "port", "state", "pid", "why"),
         cells=lambda row, _now: _cells(*row),
@@ -54,7 +54,7 @@ def tunnels(up: bool, as_json: bool) -> int:
         gives=("why", "host"),
         empty="no tunnels were made from here; `lakeshore daemon install <host> --reverse-tunnel` makes one",
         as_json=as_json,
-    )
+    ).print()
     return ExitCode.FAILED if failed else ExitCode.OK
 
 

@@ -6,7 +6,6 @@ Reference: get-started/jobs.md; cli/examples/queues-and-jobs.md. `list --json` i
 
 from __future__ import annotations
 
-import functools
 import sys
 from datetime import UTC, datetime
 from typing import Any
@@ -22,7 +21,7 @@ from ..completing.kinds import STATES
 from ..exits import ExitCode
 from ..failures import Failure
 from ..groups import Group
-from ..listing import first, json_option, limit_options, listed, watched
+from ..listing import Listing, first, json_option, limit_options, watched
 from ..named import Named
 from ..numbers import Age, Whole
 from ..output import age, ahead, duration, indented, local_time, moment, plain, print_json, say
@@ -84,11 +83,10 @@ def list_(
         page = _MOST if every else min(limit + 1, _MOST)
         matching = " match" if states or worker or queue or offset else ""
 
-        def look() -> functools.partial[None]:
+        def look() -> Listing[Any]:
             pages = server.every_invocation(states=states, worker=worker, queue=queue, offset=offset, page=page)
             found, more = first(pages, None if every else limit)
-            return functools.partial(
-                listed,
+            return Listing(
                 [_row(row) for row in found],
                 columns=("id", "state", "worker", "queue", "attempt", "submitted", "started", "function"),
                 cells=_cells,

@@ -20,7 +20,7 @@ from lakeshore.client.workers import Workers
 from ..daemon.named import find
 from ..exits import ExitCode
 from ..failures import Failure
-from ..listing import json_option, listed
+from ..listing import Listing, json_option
 from ..named import Named
 from ..output import age, plain, print_json, say
 from ..server import connect_admin, namespace_option, url_option
@@ -89,7 +89,7 @@ def list_(ctx: click.Context, as_json: bool, admin_token: str | None, url: str |
     """List the releases on the control plane, newest first."""
     with connect_admin(ctx, url, token=admin_token) as server:
         rows = Releases(server).all()
-    listed(
+    Listing(
         rows,
         columns=("sha256", "label", "version", "target", "size", "created"),
         cells=_cells,
@@ -97,7 +97,7 @@ def list_(ctx: click.Context, as_json: bool, admin_token: str | None, url: str |
         gives=("label", "version", "target"),
         empty="no releases; `lakeshore nymph push <file>` uploads one",
         as_json=as_json,
-    )
+    ).print()
 
 
 def _cells(row: dict[str, Any], now: datetime) -> tuple[str, ...]:

@@ -20,7 +20,7 @@ from ..entries import named_secrets
 from ..exits import ExitCode
 from ..failures import Failure
 from ..groups import LazyGroup
-from ..listing import json_option, listed
+from ..listing import Listing, json_option
 from ..named import Named
 from ..output import age, plain, print_json, say
 from ..server import connect, server_options
@@ -156,7 +156,7 @@ def list_(ctx: click.Context, hidden: bool, deleted: bool, every: bool, as_json:
     """List the providers of the namespace and its org."""
     with connect(ctx) as server:
         rows = Providers(server).all(hidden=hidden or every, deleted=deleted or every)
-    listed(
+    Listing(
         rows,
         columns=("name", "launcher", "dispatch", "namespace", "changed"),
         cells=_cells,
@@ -164,7 +164,7 @@ def list_(ctx: click.Context, hidden: bool, deleted: bool, every: bool, as_json:
         gives="namespace",
         empty=f"no providers in namespace {server.namespace!r}; `lakeshore ssh upload <alias>` registers a host",
         as_json=as_json,
-    )
+    ).print()
 
 
 @providers.command()

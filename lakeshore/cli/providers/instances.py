@@ -20,7 +20,7 @@ from ..clouds import tools_told
 from ..confirming import confirmed, somebody_is_there
 from ..exits import ExitCode
 from ..failures import Failure
-from ..listing import json_option, listed
+from ..listing import Listing, json_option
 from ..named import Named
 from ..numbers import Whole
 from ..output import plain, say
@@ -59,7 +59,7 @@ def instances(ctx: click.Context, name: str | None, every: bool, timeout: int, a
     if failed and not every:
         raise failed[0]
     pairs = list(zip(rows, asked, strict=True))
-    listed(
+    Listing(
         [(row, one) for row, answer in pairs if not isinstance(answer, Failure) for one in answer],
         columns=("provider", "id", "state", "name", "type", "address", "since"),
         cells=lambda pair, _now: (
@@ -72,7 +72,7 @@ def instances(ctx: click.Context, name: str | None, every: bool, timeout: int, a
         empty="no instances" if rows else "no provider here makes instances",
         as_json=as_json,
         json_rows=lambda pair: {"provider": pair[0].get("name"), **asdict(pair[1])},
-    )
+    ).print()
     for row, answer in pairs:
         if isinstance(answer, Failure):
             say(f"{row.get('name')}: {answer}")

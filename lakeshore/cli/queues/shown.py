@@ -5,7 +5,6 @@ Reference: cli/examples/queues-and-jobs.md; get-started/queues.md.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -17,7 +16,7 @@ from lakeshore.client.queues import Queues
 from lakeshore.client.workers import Workers
 
 from ..daemon.named import find
-from ..listing import facts, json_option, limit_options, listed, watched
+from ..listing import Listing, facts, json_option, limit_options, watched
 from ..named import Named
 from ..output import age, duration, indented, local_time, plain, print_json
 from ..server import connect, server_options
@@ -38,11 +37,10 @@ def ls(ctx: click.Context, state: str | None, as_json: bool, watch: float | None
     """List queues; also those of the org's other namespaces."""
     with connect(ctx) as server:
 
-        def look() -> functools.partial[None]:
+        def look() -> Listing[Any]:
             rows = Queues(server).all(state=state)
             several = len({row.get("namespace") for row in rows}) > 1
-            return functools.partial(
-                listed,
+            return Listing(
                 rows,
                 columns=(COLUMNS[0], "namespace", *COLUMNS[1:]) if several else COLUMNS,
                 cells=lambda row, _now: _cells(row, several),
@@ -89,14 +87,14 @@ def members(ctx: click.Context, name: str, add: tuple[str, ...], remove: tuple[s
                     remove=[name] if how == "remove" else [],
                 )
         found = Queues(server).show(name).get("members", [])
-    listed(
+    Listing(
         found,
         columns=("id", "label", "state", "queues"),
         cells=lambda one, _now: _member(one),
         gives=("queues", "label"),
         empty=f"nobody pulls from queue {name}; `lakeshore worker start --queue {name}` starts a worker",
         as_json=as_json,
-    )
+    ).print()
 
 
 @click.command()
@@ -140,7 +138,7 @@ def events(ctx: click.Context, name: str, verbose: bool, limit: int, as_json: bo
     """What was done with a queue, the newest first."""
     with connect(ctx) as server:
         rows = Queues(server).events(name, verbose=verbose, limit=limit)
-    listed(
+    Listing(
         rows,
         columns=("ago", "kind", "what"),
         cells=lambda row, now: (age(row.get("at"), now), *_told(row)),
@@ -148,7 +146,7 @@ def events(ctx: click.Context, name: str, verbose: bool, limit: int, as_json: bo
         gives="what",
         empty=f"no events of queue {name}",
         as_json=as_json,
-    )
+    ).print()
 
 
 # --- inside

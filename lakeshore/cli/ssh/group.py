@@ -23,7 +23,7 @@ from ..choice import UNCONFIGURED
 from ..exits import ExitCode
 from ..failures import Failure
 from ..groups import LazyGroup
-from ..listing import json_option, listed
+from ..listing import Listing, json_option
 from ..named import Named
 from ..nearest import no_such_option
 from ..numbers import Whole
@@ -66,7 +66,7 @@ def discover(ctx: click.Context, which: str, show_stripped: bool, as_json: bool,
     found = entries(ssh_config)
     known = on_server(ctx, asked=which != "all")
     shown = [one for one in found if which == "all" or (target_of(one) in known) == (which == "existing")]
-    listed(
+    Listing(
         shown,
         columns=("alias", "user", "host", "port", "via", "key", "server"),
         cells=lambda one, _now: _cells(one, known),
@@ -75,7 +75,7 @@ def discover(ctx: click.Context, which: str, show_stripped: bool, as_json: bool,
         gives=("key", "host", "via", "user"),
         empty=f"no {'' if which == 'all' else which + ' '}hosts in {ssh_config or '~/.ssh/config'}",
         as_json=as_json,
-    )
+    ).print()
     if as_json or not shown:
         return ExitCode.OK
     if show_stripped:
@@ -137,7 +137,7 @@ def status(name: str | None, history: int, as_json: bool) -> int:
             raise Failure(f"{name} was never probed from here", hint=f"lakeshore ssh probe {name}")
         found = {name: found[name]}
     latest = [(alias, one) for alias, rows in sorted(found.items()) for one in reversed(rows[-history:])]
-    listed(
+    Listing(
         latest,
         columns=("alias", "result", "ms", "ago", "why"),
         cells=lambda row, now: _tried(*row, now),
@@ -146,7 +146,7 @@ def status(name: str | None, history: int, as_json: bool) -> int:
         gives="why",
         empty="no host was probed from here; `lakeshore ssh probe <alias>` tries one",
         as_json=as_json,
-    )
+    ).print()
     return ExitCode.OK
 
 

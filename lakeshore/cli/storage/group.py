@@ -23,7 +23,7 @@ from ..entries import change_of, file_option, kwarg_option, named_secrets, remov
 from ..exits import ExitCode
 from ..failures import Failure
 from ..groups import Group
-from ..listing import json_option, listed
+from ..listing import Listing, json_option
 from ..named import Named
 from ..numbers import Whole
 from ..output import age, print_json
@@ -105,7 +105,7 @@ def list_(ctx: click.Context, deleted: bool, as_json: bool) -> None:
     """List a namespace's storages."""
     with connect(ctx) as server:
         rows = Storages(server).all(deleted=deleted)
-    listed(
+    Listing(
         rows,
         columns=("name", "kind", "bucket", "prefix", "endpoint", "changed", "description"),
         cells=_cells,
@@ -113,7 +113,7 @@ def list_(ctx: click.Context, deleted: bool, as_json: bool) -> None:
         gives=("description", "endpoint", "prefix"),
         empty=f"no storages in namespace {server.namespace!r}",
         as_json=as_json,
-    )
+    ).print()
 
 
 @storage.command()

@@ -18,7 +18,7 @@ from ..entries import KEPT_ONLY, named_secrets, removed, shown, told
 from ..exits import ExitCode
 from ..failures import Failure
 from ..groups import Group
-from ..listing import json_option, listed
+from ..listing import Listing, json_option
 from ..named import Named
 from ..output import age, say
 from ..server import connect, server_options
@@ -61,7 +61,7 @@ def list_(ctx: click.Context, as_json: bool) -> None:
     """List a namespace's tunnels."""
     with connect(ctx) as server:
         rows = Entries(server, "tunnels").all()
-    listed(
+    Listing(
         rows,
         columns=("name", "kind", "endpoint", "providers", "changed"),
         cells=_cells,
@@ -69,7 +69,7 @@ def list_(ctx: click.Context, as_json: bool) -> None:
         gives=("providers", "endpoint"),
         empty=f"no tunnels in namespace {server.namespace!r}",
         as_json=as_json,
-    )
+    ).print()
 
 
 @tunnels.command()
