@@ -6,7 +6,7 @@ through a queue by priority or age does so run by run, with a seek for each.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from itertools import islice
 from typing import Final
 
@@ -31,8 +31,27 @@ def has_queued(rows: Rows, ns: str, queue: str) -> bool:
     return bool(rows(SQL.any_queued, {"ns": ns, "queue": queue}))
 
 
-def has_room_for(rows: Rows, ns: str, queue: str, asks: Collection[str | None]) -> bool:
-    """Whether rows that ask these may join those of a queue. Nearly always they ask for nothing, or what others ask."""
-    where = {"ns": ns, "queue": queue}
-    fresh = sum(ask is not None and not rows(SQL.run_there, {**where, "needs": ask}) for ask in asks)
-    return fresh == 0 or sum(1 for _ in islice(runs_of(rows, ns, queue), MOST_RUNS)) + fresh <= MOST_RUNS
+class Room:
+    """What may join the runs of queues within a transaction: the runs of a queue are counted once, and only for an ask
+    that none of its rows has. Nearly always rows ask for nothing, or what others ask.
+    """
+
+    def __init__(self, rows: Rows) -> None:
+        self._rows = rows
+        self._left: dict[tuple[str, str], int] = {}
+        self._granted: set[tuple[str, str, str]] = set()
+
+    def has(self, ns: str, queue: str, ask: str | None) -> bool:
+        """Whether a row that asks this may be queued there; what was granted is counted."""
+        if ask is None or (ns, queue, ask) in self._granted:
+            return True
+        if not self._rows(SQL.run_there, {"ns": ns, "queue": queue, "needs": ask}):
+            left = self._left.get((ns, queue))
+            if left is None:
+                left = MOST_RUNS - sum(1 for _ in islice(runs_of(self._rows, ns, queue), MOST_RUNS))
+            if left == 0:
+                self._left[ns, queue] = 0
+                return False
+            self._left[ns, queue] = left - 1
+        self._granted.add((ns, queue, ask))
+        return True

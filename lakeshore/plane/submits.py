@@ -25,7 +25,7 @@ from .contract import (
     Submitted,
 )
 from .retries import RETRYABLE, knows, retry_row
-from .runs import MOST_RUNS, has_room_for
+from .runs import MOST_RUNS, Room
 from .statements import SQL
 from .transaction import Transaction, payload_values
 
@@ -54,31 +54,31 @@ def submit(tx: Transaction, item: Submission, now: float) -> Submitted:
 
     Raises Conflict, Purged, QueueNotActive, QueueFull, QueueBehind.
     """
+    return _submit(tx, item, now, Room(tx.all))
+
+
+def _submit(tx: Transaction, item: Submission, now: float, room: Room) -> Submitted:
     values = _values(item, now)
-    later = item.due is not None and item.due > now
-    if later or (item.needs is not None and not has_room_for(tx.all, item.ns, item.queue, (item.needs,))):
-        return _submit_with_care(tx, item, now)
+    if (item.due is not None and item.due > now) or not room.has(item.ns, item.queue, item.needs):
+        return _submit_with_care(tx, item, now, room)
     # Nearly every submit is a new id on a known, unlimited queue: one statement finds that out and inserts.
     inserted = tx.one(SQL.submit_if_plain, values)
     if inserted is None:
-        return _submit_with_care(tx, item, now)
+        return _submit_with_care(tx, item, now, room)
     return _stored(tx, item, inserted[0])
 
 
 def submit_many(tx: Transaction, items: Sequence[Submission], now: float) -> list[Submitted | Refused]:
     """A batch: what `submit` answers or raises for each, in order. One refused never touches the rest (K-18)."""
+    room = Room(tx.all)
     if (
         len(items) < _WORTH_A_BATCH
         or len({item.id for item in items}) < len(items)
         or any(item.due is not None for item in items)
+        or not all(room.has(item.ns, item.queue, item.needs) for item in items)
     ):
-        return [_submitted_or_refused(tx, item, now) for item in items]
-    asks: dict[tuple[str, str], set[str | None]] = {}
-    for item in items:
-        asks.setdefault((item.ns, item.queue), set()).add(item.needs)
-    if not all(has_room_for(tx.all, *queue, asked) for queue, asked in asks.items()):
-        return [_submitted_or_refused(tx, item, now) for item in items]
-    for ns, queue in asks:
+        return [_submitted_or_refused(tx, item, now, room) for item in items]
+    for ns, queue in {(item.ns, item.queue) for item in items}:
         tx.change(SQL.ensure_queue, {"ns": ns, "name": queue, "now": now})
     found = tx.one(SQL.last_seq, {})
     last = 0 if found is None else int(found[0])
@@ -94,7 +94,7 @@ def submit_many(tx: Transaction, items: Sequence[Submission], now: float) -> lis
         return [Submitted(id=item.id, queue=item.queue, needs=item.needs) for item in items]
     there = {seq for (seq,) in tx.all(SQL.submitted_after, {"seq": last})}
     return [
-        _stored(tx, item, seq) if seq in there else _submitted_or_refused(tx, item, now)
+        _stored(tx, item, seq) if seq in there else _submitted_or_refused(tx, item, now, room)
         for seq, item in enumerate(items, last + 1)
     ]
 
@@ -126,19 +126,19 @@ def _stored(tx: Transaction, item: Submission, seq: int, state: str = "queued") 
     return Submitted(id=item.id, queue=item.queue, due=due, needs=item.needs)
 
 
-def _submitted_or_refused(tx: Transaction, item: Submission, now: float) -> Submitted | Refused:
+def _submitted_or_refused(tx: Transaction, item: Submission, now: float, room: Room) -> Submitted | Refused:
     try:
-        return submit(tx, item, now)
+        return _submit(tx, item, now, room)
     except Refused as refused:
         return refused
 
 
-def _submit_with_care(tx: Transaction, item: Submission, now: float) -> Submitted:
+def _submit_with_care(tx: Transaction, item: Submission, now: float, room: Room) -> Submitted:
     known = _known(tx, item, now)
     if known is not None:
         return known
     item = _admitted(tx, item, now)
-    if item.needs is not None and not has_room_for(tx.all, item.ns, item.queue, (item.needs,)):
+    if not room.has(item.ns, item.queue, item.needs):
         says = f"queue {item.queue!r} has calls that ask {MOST_RUNS} different things of a worker (tags, runner, match)"
         raise QueueFull(item.queue, None, says=f"{says}; try again later, or with tags that others name")
     values = _values(item, now)
