@@ -49,6 +49,11 @@ def home() -> Path:
     return Path(os.environ.get("CLOUDSDK_CONFIG") or "~/.config/gcloud").expanduser()
 
 
+def names() -> list[str]:
+    """Of the configurations, by its files alone: each is one."""
+    return sorted(path.name.removeprefix("config_") for path in home().glob("configurations/config_*"))
+
+
 def configurations() -> Found:
     """Every one, by name."""
     try:
@@ -91,8 +96,8 @@ def _of_files() -> tuple[Configuration, ...]:
     active = "default"
     with contextlib.suppress(OSError):
         active = (home() / "active_config").read_text("utf-8").strip() or active
-    names = sorted(path.name.removeprefix("config_") for path in home().glob("configurations/config_*"))
-    return tuple(_made(name, name == active, sections(home() / "configurations" / f"config_{name}")) for name in names)
+    folder = home() / "configurations"
+    return tuple(_made(name, name == active, sections(folder / f"config_{name}")) for name in names())
 
 
 def _made(name: str, is_active: bool, properties: Mapping[str, Any]) -> Configuration:

@@ -13,9 +13,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-_SECTION = re.compile(r"\s*\[\s*(?:profile\s+)?(.+?)\s*\]")
-_OTHER_SECTIONS = ("sso-session ", "services ", "plugins", "preview")
-
 
 def ssh_aliases() -> list[str]:
     """Every `Host` of ~/.ssh/config and of what it includes, without patterns, in the file's order."""
@@ -26,20 +23,16 @@ def ssh_aliases() -> list[str]:
 
 def aws_profiles() -> list[str]:
     """The profiles of AWS's config and credentials files."""
-    places = (("AWS_CONFIG_FILE", "~/.aws/config"), ("AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials"))
-    sections = [
-        found[1]
-        for variable, usual in places
-        for line in _lines(Path(os.environ.get(variable) or usual).expanduser())
-        if (found := _SECTION.match(line))
-    ]
-    return list(dict.fromkeys(name for name in sections if not name.startswith(_OTHER_SECTIONS)))
+    from lakeshore.clouds.aws import profiles  # wall: a Tab for other names does not pay for it
+
+    return [one.name for one in profiles()]
 
 
 def gcloud_configs() -> list[str]:
-    """The configurations of gcloud: each is a file."""
-    base = Path(os.environ.get("CLOUDSDK_CONFIG") or "~/.config/gcloud").expanduser()
-    return sorted(path.name.removeprefix("config_") for path in base.glob("configurations/config_*"))
+    """The configurations of gcloud, without starting it."""
+    from lakeshore.clouds.gcloud import names  # wall: as above
+
+    return names()
 
 
 def kube_contexts() -> list[str]:
