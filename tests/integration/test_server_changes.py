@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from exec_peer import Peer
 from served import JSON, Served, new_id, one, running, start
+from vitals import gauges
 
 Body = dict[str, Any]
 
@@ -25,6 +26,14 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """A server where nothing changes but by this module's tests, one at a time."""
     with running(tmp_path_factory.mktemp("changes")) as served:
         yield served
+
+
+def until_parked(server: Served, many: int) -> None:
+    """Until the server holds so many requests."""
+    deadline = time.monotonic() + 20
+    while gauges(server)["lakeshore_http_parked_requests"] < many:
+        assert time.monotonic() < deadline, f"it does not hold {many}"
+        time.sleep(0.02)
 
 
 class Seen:
@@ -224,10 +233,9 @@ def test_a_revoked_token_and_a_deleted_namespace_end_what_is_held(secured_server
 
     with concurrent.futures.ThreadPoolExecutor() as pool:
         polls = [pool.submit(held, token, "workers") for token in tokens]
-        time.sleep(0.5)
+        until_parked(server, 2)
         server.call("DELETE", f"/v1/namespaces/{ns}/tokens/{tokens[0]['id']}")
         assert polls[0].result(15).status == 403
-        time.sleep(0.2)
         while not server.call("DELETE", f"/v1/admin/namespaces/{ns}").body.get("deleted", True):
             pass
         assert polls[1].result(15).status in (401, 404)
@@ -267,7 +275,7 @@ def test_hundreds_of_held_polls_cost_nothing_and_hear_of_a_change(alone: Served)
             connection = alone.connection()
             connection.request("GET", f"{seen.path}?since={seen.cursor}&hold_s=50")
             polls.append(connection)
-        time.sleep(0.5)  # the first of them are parked, and so is the last
+        until_parked(alone, 300)
         before = _cpu_s(alone.process.pid)
         time.sleep(1.0)
         idle = _cpu_s(alone.process.pid) - before
@@ -320,7 +328,7 @@ def test_the_operators_poll_is_held_until_a_submit_and_tells_what_changed(alone:
     assert first["more"] is False and "reset" not in first
     with concurrent.futures.ThreadPoolExecutor() as pool:
         held = pool.submit(alone.get, f"{path}?cursor={first['cursor']}&timeout_s=30")
-        time.sleep(0.2)
+        until_parked(alone, 1)
         calls = [one() for _ in range(3)]
         alone.post("/v1/producer/submit", {"invocations": calls})
         told = held.result(20).body
@@ -375,7 +383,7 @@ def test_events_are_paged_both_ways_and_followed_by_their_cursor(alone: Served) 
     with concurrent.futures.ThreadPoolExecutor() as pool:
         held = pool.submit(alone.get, f"{base}/events?after={after}&hold_s=30&queue=wanted")
         apart = pool.submit(alone.get, f"/v1/namespaces/{other.ns}/events?after=0&hold_s=1")
-        time.sleep(0.2)
+        until_parked(alone, 1)
         for name in ("passed-over", "wanted"):
             alone.post(f"{base}/queues", {"name": name}, encoding=JSON)
         body = held.result(20).body
