@@ -82,27 +82,24 @@ def _account(value: Any, field: str) -> None:
         raise bad_field(field, 'must be {"$secret": "<name>"}, or the JSON of a service account')
 
 
+_OVER_SSH: Final = {
+    **dict.fromkeys(("ip", "host", "username", "user", "proxy_jump"), _word),
+    **dict.fromkeys(("pem", "identity_file"), _text),
+    "port": _port,
+    "ssh_key": _key,
+}
+_OVER_SSH_SECRETS: Final = {"ssh_key": "ssh_key"}
 LAUNCHERS: Final = {
     "SSH": Launcher(
         dispatch="direct",
-        keys={
-            **dict.fromkeys(("ip", "host", "username", "user", "proxy_jump"), _word),
-            **dict.fromkeys(("pem", "identity_file"), _text),
-            "port": _port,
-            "ssh_key": _key,
-        },
-        secrets={"ssh_key": "ssh_key"},
+        keys=_OVER_SSH,
+        secrets=_OVER_SSH_SECRETS,
         launches=False,
     ),
     "SLURM": Launcher(
         dispatch="direct",
-        keys={
-            **dict.fromkeys(("ip", "host", "username", "user", "proxy_jump", "partition", "account", "qos"), _word),
-            **dict.fromkeys(("pem", "identity_file"), _text),
-            "port": _port,
-            "ssh_key": _key,
-        },
-        secrets={"ssh_key": "ssh_key"},
+        keys={**_OVER_SSH, **dict.fromkeys(("partition", "account", "qos"), _word)},
+        secrets=_OVER_SSH_SECRETS,
         launches=False,
     ),
     "EC2": Launcher(
