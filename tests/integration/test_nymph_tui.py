@@ -357,7 +357,7 @@ def test_what_others_wrote_does_not_steer_the_terminal() -> None:
                 await shown.press("enter")
                 text = shown.text()
                 assert not set(text) & set("\x1b\x07\r\u202e")
-                assert text.count(r"a\x1b[2Jb\x07c\x0dd\x202ee[red]f") == 4
+                assert text.count(r"a\x1b[2Jb\x07c\x0dd\u202ee[red]f") == 4
                 assert "line 2" in text
 
     run(main)
