@@ -143,8 +143,16 @@ async def serve(
         janitor.also(partial(keeping.sweep, execs))
         janitor.also(records.events.forget_old)
         janitor.also(records.elasticity.forget_old)
-        app = _app(options, environ, state, admin, policy, records, plane, dispatcher, pages, execs)
-        stack.callback(app.gate.close)
+        gate = Gate(
+            records,
+            [state.admin_token, *([admin] if admin else [])],
+            is_open=admin is None,
+            any_user=options.open,
+            any_address=options.open and not is_loopback_name(_bracketed(options.host)),
+            origins=frozenset(options.cors_origins),
+        )
+        stack.callback(gate.close)
+        app = _app(options, environ, state, gate, policy, records, plane, dispatcher, pages, execs)
         cors = Cors(frozenset(options.cors_origins))
         http = HttpServer(handler_of(app, cors), limits=Limits(), render_error=partial(_render, cors))
         app.http.append(http)
@@ -180,7 +188,7 @@ def _app(
     options: ServeOptions,
     environ: Mapping[str, str],
     state: State,
-    admin: str | None,
+    gate: Gate,
     policy: Policy,
     records: Records,
     plane: Plane,
@@ -188,14 +196,6 @@ def _app(
     pages: PageReader,
     execs: Execs,
 ) -> App:
-    gate = Gate(
-        records,
-        [state.admin_token, *([admin] if admin else [])],
-        is_open=admin is None,
-        any_user=options.open,
-        any_address=options.open and not is_loopback_name(_bracketed(options.host)),
-        origins=frozenset(options.cors_origins),
-    )
     blobs = BlobStore(plane.blobs, state.key_for(_BLOB_URLS), sizes=_sizes_from(environ))
     submissions = Submissions(blobs)
     orders = Orders(records.orders, dispatcher)
