@@ -6,10 +6,19 @@ import os
 
 import inventory_record
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 
 # How long an example takes says something of the machine's other work, and nothing of the code.
 settings.register_profile("shared machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# scripts/mutants: the same examples each time, few of them, and nobody reads the smallest one that fails.
+settings.register_profile(
+    "mutants",
+    settings.get_profile("shared machine"),
+    max_examples=20,
+    derandomize=True,
+    database=None,
+    phases=(Phase.explicit, Phase.generate),
+)
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -41,7 +41,9 @@ class Recurrence:
 
     def next_after(self, instant: float) -> float | None:
         """The first instant after this one; None when there is none any more."""
-        return next(self._from(instant), None)
+        if self.every is not None:
+            return self.anchor + self._place_after(instant, self.every) * self.every
+        return next(self._by_cron(instant), None)
 
     def newest(self, after: float, until: float, most: int) -> list[float]:
         """The last instants, at most `most`, that come after `after` and not after `until`; the oldest first."""
@@ -52,7 +54,7 @@ class Recurrence:
         for window in (*_WINDOWS_S, math.inf):  # the end of a long time, without walking through all of it
             start = max(after, until - window)
             found = []
-            for instant in self._from(start):
+            for instant in self._by_cron(start):
                 if instant > until:
                     break
                 found.append(instant)
@@ -67,12 +69,7 @@ class Recurrence:
             k += 1
         return k
 
-    def _from(self, instant: float) -> Iterator[float]:
-        if self.every is not None:
-            k = self._place_after(instant, self.every)
-            while True:
-                yield self.anchor + k * self.every
-                k += 1
+    def _by_cron(self, instant: float) -> Iterator[float]:
         assert self.cron is not None, "it has either"
         for found in CronSim(self.cron, datetime.fromtimestamp(instant, _zone(self.tz))):
             if (at := found.timestamp()) > instant:
@@ -89,9 +86,8 @@ def recurrence(
         if tz is not None:
             raise BadRecurrence("a time zone is for cron", "tz")
         if not SHORTEST_S <= every <= LONGEST_S:
-            raise BadRecurrence(f"must be from {SHORTEST_S:g} to {LONGEST_S:g} seconds", "every")
+            raise BadRecurrence(f"must be from {SHORTEST_S:.0f} to {LONGEST_S:.0f} seconds", "every")
         return Recurrence(every=every, anchor=anchor)
-    _zone(tz)
     made = Recurrence(cron=cron, tz=tz)
     try:
         if made.next_after(anchor) is None:

@@ -11,9 +11,6 @@ from typing import Any
 import pytest
 from served import ADMIN, JSON, Answer, Served, launch, new_id, running
 
-from lakeshore.server import sealing
-from lakeshore.server.sealing import Sealed, Sealer, SealError
-
 KEY = "-----BEGIN OPENSSH PRIVATE KEY-----\nplanted-93af1c\n-----END OPENSSH PRIVATE KEY-----\n"
 
 NO_PROVIDERS = {"providers": [], "count": 0, "next": None}
@@ -157,24 +154,6 @@ def test_a_row_that_was_changed_or_moved_does_not_open(tmp_path: Path) -> None:
         for name in ("one", "two"):
             answer = Client(server, "default")("POST", f"providers/p-{name}/resolve", {})
             assert (answer.status, "value of" in answer.raw.decode()) == (409, False)
-
-
-def test_both_algorithms_open_what_they_sealed_and_each_seal_has_a_nonce_of_its_own(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    sealer = Sealer(b"k" * 32)
-    usual = sealer.seal(b"value", about=b"ns/name")
-    monkeypatch.setattr(sealing, "_best", lambda: "xchacha20poly1305_ietf")
-    other = sealer.seal(b"value", about=b"ns/name")
-    for sealed in (usual, other):
-        assert sealer.open(sealed, about=b"ns/name") == b"value"
-        with pytest.raises(SealError, match="damaged"):
-            sealer.open(sealed, about=b"ns/other")
-    assert (len(other.nonce), other.algorithm) == (24, "xchacha20poly1305_ietf")
-    assert sealer.seal(b"value", about=b"ns/name").ciphertext != other.ciphertext
-    later = Sealed(algorithm="later", key=usual.key, nonce=b"", ciphertext=b"", tag=b"")
-    with pytest.raises(SealError, match="does not know"):
-        sealer.open(later, about=b"")
 
 
 # --- references

@@ -6,6 +6,7 @@ import pytest
 from nymph_world import World, command, exec_, run
 
 from lakeshore.nymph.core import events
+from lakeshore.nymph.core.drain import Drain
 from lakeshore.nymph.core.instructions import (
     Exit,
     GiveUpPoll,
@@ -269,3 +270,18 @@ def test_any_other_refusal_is_a_failed_poll() -> None:
         world.fail(status=status)
         assert world.core.status()["run_state"] == "backoff"
         world.wait()
+
+
+@pytest.mark.inventory("N-389")
+def test_every_patience_of_the_way_out_is_of_its_documented_length_and_a_sleep_prolongs_it() -> None:
+    way_out = Drain("SIGTERM", 0, 100.0, 60.0)
+    assert (way_out.stop_at, way_out.stuck_at()) == (160.0, 175.0), "TERM, KILL 5 s later, and 10 s to tell"
+    assert way_out.next_at(100.0) == 160.0
+    way_out.stopped = True
+    assert way_out.next_at(160.0) == 175.0
+    way_out.ended_at = 110.0
+    assert (way_out.told_by(), way_out.left_by()) == (120.0, 125.0)
+    assert [way_out.next_at(now) for now in (110.0, 119.9, 120.0)] == [120.0, 120.0, 125.0]
+    way_out.slept(1000.0)
+    assert (way_out.stop_at, way_out.stuck_at()) == (1160.0, 1175.0)
+    assert (way_out.told_by(), way_out.left_by()) == (1120.0, 1125.0)

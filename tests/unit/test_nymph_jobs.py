@@ -8,7 +8,10 @@ import pytest
 from nymph_world import World, command, run
 
 from lakeshore.nymph.core import events
+from lakeshore.nymph.core.held import Held
 from lakeshore.nymph.core.instructions import Poll, ReleaseJob, SendAcks, SendFrames, StartJob, StopJob
+from lakeshore.nymph.core.outbox import Outbox
+from lakeshore.nymph.core.story import Story
 from lakeshore.wire.messages import ACK_STATES
 
 
@@ -449,3 +452,54 @@ def test_an_attempt_that_was_lost_is_not_acked_and_not_listed_any_more(stopped: 
     assert ReleaseJob(invocation_id="a", claim=1, keep=False) in world.all
     world.wait(0.2)
     assert world.last(Poll).body["held"] == []
+
+
+# ---- what is to be told
+
+
+def test_what_was_told_and_comes_again_is_told_again_at_once() -> None:
+    box: Outbox[str] = Outbox()
+    box.put("a", {"n": 1})
+    assert box.take_due(0.0) == ["a"]
+    assert box.take_due(0.0) == [], "it is in flight"
+    assert box.answered("a") == {"n": 1}
+    assert (box.answered("a"), len(box), box.due_at()) == (None, 0, None)
+    box.put("a", {"n": 2})
+    assert (box.due_at(), box.take_due(0.0)) == (0.0, ["a"])
+    box.unanswered(["a", "b"], 60.0)
+    assert (box.due_at(), box.take_due(59.0)) == (60.0, [])
+    assert box.answered("a") == {"n": 2}, "an earlier sending was answered late"
+    box.put("a", {"n": 3})
+    assert (box.due_at(), box.take_due(0.0)) == (0.0, ["a"]), "its back-off was of the other one"
+
+
+def test_one_sending_takes_as_much_as_a_body_may_hold_and_always_something() -> None:
+    box: Outbox[int] = Outbox()
+    for key in range(300):
+        box.put(key, {})
+    assert box.take_due(0.0) == list(range(256))
+    assert box.take_due(0.0) == list(range(256, 300))
+    large: Outbox[int] = Outbox()
+    for key, size in enumerate((5 << 20, 3 << 20, 1 << 20, 1)):
+        large.put(key, {"result_blob": bytes(size)})
+    assert [large.take_due(0.0) for _ in range(3)] == [[0], [1, 2], [3]]
+
+
+# ---- jobs of an older daemon
+
+
+@pytest.mark.inventory("K-15")
+def test_a_job_that_was_found_is_listed_as_it_was_until_its_lease_is_over() -> None:
+    held = Held(Story())
+    found = {"invocation_id": "a", "claim": "3", "body": {"queue": "q"}, "usable_until": 50.0, "started_at": 5.0}
+    job = held.adopt(found, 40.0, 10.0)
+    assert (job.id, job.claim, job.body, job.state) == ("a", 3, {"queue": "q"}, "running")
+    assert (job.usable_until, job.started_at, job.ending) == (50.0, 5.0, {})
+    assert held.get("a", 3) is job and held.listed() == held.alive() == [job] and held.taken() == 1
+    over = held.adopt({"invocation_id": "b", "claim": 1, "ending": {"state": "failed"}}, 40.0, 10.0)
+    assert (over.body, over.state, over.usable_until, over.started_at) == ({}, "ended", 40.0, None)
+    assert over.ending == {"state": "failed"}
+    assert held.taken() == 1, "what is over takes no slot"
+    for claim in (2, 3):
+        assert held.receive({"invocation_id": "a", "claim": claim}, 60.0, 11.0) is None, "it was delivered before"
+    assert [one.id for one in held.lapsed(49.9)] == [] and [one.id for one in held.lapsed(50.0)] == ["a"]

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import pytest
-from nymph_world import EPOCH, World, command, exec_, run
+from nymph_world import EPOCH, World, command, exec_, run, settings
 
 from lakeshore.nymph.core import events
 from lakeshore.nymph.core.core import Core
+from lakeshore.nymph.core.held import Held
 from lakeshore.nymph.core.instructions import GiveUpPoll, Poll, RunExec, RunSetup, SendAcks, StartJob, StopJob
+from lakeshore.nymph.core.outbox import Outbox
+from lakeshore.nymph.core.polls import Polls
+from lakeshore.nymph.core.story import Story
 from lakeshore.wire.messages import PollRequest
+from lakeshore.wire.states import IllegalTransition
 
 
 @pytest.mark.inventory("N-107", "N-108", "N-109")
@@ -311,3 +316,61 @@ def test_the_first_poll_follows_hello_in_the_same_breath() -> None:
     world.tell(events.HelloAnswered(answer={"worker_id": "w1"}))
     assert world.poll["n"] == 1 and world.now == before
     assert isinstance(world.core, Core)
+
+
+# ---- what is told once
+
+
+def test_a_poll_that_asks_for_one_run_is_held_open() -> None:
+    poll = World(max_invocations=1).up().poll
+    assert (poll["capacity"], poll["timeout_s"]) == (1, 20.0)
+
+
+@pytest.mark.inventory("N-110")
+def test_what_waits_and_what_is_over_is_held_and_not_in_flight() -> None:
+    polls, held, acks = Polls(settings()), Held(Story()), Outbox[tuple[str, int]]()
+    held.receive({"invocation_id": "waits", "claim": 2}, 60.0, 0.0)
+    held.adopt({"invocation_id": "runs", "claim": 1}, 60.0, 0.0)
+    held.adopt({"invocation_id": "over", "claim": 1, "ending": {"state": "failed"}}, 60.0, 0.0)
+    body = polls.compose(1.0, held, acks, capacity=1, draining=False).body
+    assert body["held"] == [["waits", 2, False], ["runs", 1, True], ["over", 1, True]]
+    assert [one["invocation_id"] for one in body["invocations"]] == ["runs"]
+
+
+@pytest.mark.inventory("N-393")
+def test_last_words_that_come_up_while_a_poll_is_out_ride_on_the_next_one() -> None:
+    polls, held, acks = Polls(settings()), Held(Story()), Outbox[tuple[str, int]]()
+
+    def words() -> list[str]:
+        return [
+            one["invocation_id"]
+            for one in polls.compose(1.0, held, acks, capacity=1, draining=False).body["invocations"]
+        ]
+
+    polls.over = [{"invocation_id": "a"}]
+    assert words() == ["a"]
+    polls.over.append({"invocation_id": "b"})
+    landed = polls.land(1, "PollAnswered")
+    assert landed is not None
+    polls.read(landed)
+    assert words() == ["b"]
+
+
+def test_the_answer_of_a_poll_that_never_was_is_a_fault_that_says_what_is_out() -> None:
+    polls, held, acks = Polls(settings()), Held(Story()), Outbox[tuple[str, int]]()
+    with pytest.raises(IllegalTransition) as none:
+        polls.land(4, "PollAnswered")
+    asked = (
+        "poll 4 cannot go from nowhere to anything by PollAnswered; it has been 0 was the last whose answer was read, "
+    )
+    assert str(none.value) == f"{asked}no poll is out"
+    polls.compose(1.0, held, acks, capacity=1, draining=False)
+    with pytest.raises(IllegalTransition) as other:
+        polls.land(4, "PollAnswered")
+    assert str(other.value) == f"{asked}poll 1 is out"
+
+
+def test_a_host_that_has_just_been_switched_on_polls_at_once() -> None:
+    world = World()
+    world.now = 0.0
+    assert world.up().poll["n"] == 1

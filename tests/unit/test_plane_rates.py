@@ -43,3 +43,11 @@ def test_it_opens_when_it_says_so() -> None:
 @pytest.mark.parametrize("ahead_s", [1.0, 3600.0, 1e7])
 def test_a_clock_that_was_put_back_and_a_slower_rate_of_before_hold_nothing_up(ahead_s: float) -> None:
     assert handed_out(4, 5, at=BEGUN + ahead_s) >= 20
+
+
+@pytest.mark.parametrize("rate", [4, 1000])
+def test_calls_that_were_handed_out_count_against_those_that_follow(rate: float) -> None:
+    most = rates.allowed(rate, None, BEGUN)
+    at = rates.after(rate, None, BEGUN, most)
+    assert rates.allowed(rate, at, BEGUN) == 0
+    assert rates.after(rate, at, BEGUN, 1) == pytest.approx(at + 1 / rate), "from its turn, not from now"

@@ -13,9 +13,11 @@ from lakeshore.plane import claims, submits
 from lakeshore.plane.contract import KINDS, Submission, Wish
 from lakeshore.plane.plane import Plane
 from lakeshore.plane.statements import SQL
-from lakeshore.wire.run_configs import ALIASES, RUNNERS, BadAsk, Offer, lacking, meets, needs_of, offer_of, over
+from lakeshore.wire.run_configs import ALIASES, RUNNERS, BadAsk, Offer, lacking, meets, needs, needs_of, offer_of, over
 
 GPU = ["gpu:h100", "zone=a"]
+LIST = "must be an array of at most 100 strings"
+ITEM = "must be a string of 1 to 200 printable characters"
 TABLE: list[Any] = [
     ({}, [], None, None),
     ({}, [], ["docker"], None),
@@ -32,7 +34,11 @@ TABLE: list[Any] = [
     ({"runner": "process"}, [], ["subprocess"], None),
     pytest.param({"runner": "moon"}, [], ["process"], None, marks=pytest.mark.inventory("N-190")),
     ({"match": {"tags": ["zone=a"], "runners": ["kube"]}}, GPU, ["kube"], None),
+    ({"match": {"runners": ["subprocess"]}}, GPU, ["process"], None),
     ({"match": {"runners": ["moon"]}}, GPU, ["kube"], "has kube"),
+    ({"match": {"runners": ["moon"]}}, GPU, ["process", "kube"], "has kube, process"),
+    ({"runner": "kube", "match": {"runners": ["docker"]}}, GPU, ["kube"], "has kube"),
+    ({"runner": "kube", "match": {"runners": ["docker"]}}, GPU, ["docker"], "has docker"),
     ({"tags": ["a"], "match": {"tags": ["b"]}}, ["a"], None, "lacks the tag b"),
     ({"tags": ["a"], "runner": "kube"}, [], ["process"], "lacks the tag a; has process"),
     ({"resources": {"gpu": 8}, "provider": "aws"}, [], ["process"], None),
@@ -57,22 +63,36 @@ def test_equal_needs_are_one_text() -> None:
 
 
 @pytest.mark.parametrize(
-    ("config", "field"),
+    ("config", "field", "problem"),
     [
-        ({"tags": "gpu"}, "run_config.tags"),
-        ({"tags": [1]}, "run_config.tags[0]"),
-        ({"tags": ["a", "x\n"]}, "run_config.tags[1]"),
-        ({"tags": ["a"] * 101}, "run_config.tags"),
-        ({"match": ["a"]}, "run_config.match"),
-        ({"match": {"tag": ["a"]}}, "run_config.match.tag"),
-        ({"match": {"runners": "docker"}}, "run_config.match.runners"),
-        ({"match": {"tags": [""]}}, "run_config.match.tags[0]"),
+        ({"tags": "gpu"}, "run_config.tags", LIST),
+        ({"tags": [1]}, "run_config.tags[0]", ITEM),
+        ({"tags": ["a", "x\n"]}, "run_config.tags[1]", ITEM),
+        ({"tags": ["a", "x" * 201]}, "run_config.tags[1]", ITEM),
+        ({"tags": ["a"] * 101}, "run_config.tags", LIST),
+        ({"match": ["a"]}, "run_config.match", "must be a map of tags and runners"),
+        ({"match": {"tag": ["a"]}}, "run_config.match.tag", "is none of tags and runners"),
+        ({"match": {"runners": "docker"}}, "run_config.match.runners", LIST),
+        ({"match": {"tags": [""]}}, "run_config.match.tags[0]", ITEM),
     ],
 )
-def test_what_makes_no_sense_is_refused_by_its_field(config: dict[str, Any], field: str) -> None:
+def test_what_makes_no_sense_is_refused_by_its_field(config: dict[str, Any], field: str, problem: str) -> None:
     with pytest.raises(BadAsk) as refused:
         needs_of(config)
-    assert refused.value.field == field
+    assert (refused.value.field, refused.value.problem) == (field, problem)
+    assert str(refused.value) == f"{field} {problem}"
+
+
+def test_a_hundred_tags_of_two_hundred_characters_are_taken() -> None:
+    tags = [f"{k:0200}" for k in range(100)]
+    asked = needs_of({"tags": tags, "match": {"tags": tags}})
+    assert asked is not None and needs(asked).tags == tuple(tags)
+
+
+def test_what_is_asked_is_kept_as_the_same_text_by_every_version() -> None:
+    """Rows hold it, and are grouped by it."""
+    asked = needs_of({"tags": ["zürich", "a b"], "runner": "subprocess", "match": {"runners": ["kube"]}})
+    assert asked == '{"runners":["kube","process"],"tags":["a b","zürich"]}'
 
 
 def test_a_worker_that_says_nonsense_of_itself_offers_nothing_by_it() -> None:

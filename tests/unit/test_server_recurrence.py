@@ -10,6 +10,8 @@ import pytest
 from lakeshore.server.recurrence import BadRecurrence, Recurrence, recurrence
 
 OSLO = "Europe/Oslo"
+BOUNDS = "must be from 1 to 316224000 seconds"
+NO_CRON = "write minute hour day month weekday, as in */5 * * * *"
 
 
 def at(text: str) -> float:
@@ -102,25 +104,40 @@ def test_the_end_of_a_long_outage_is_found_without_walking_through_it(cron: str,
 
 
 @pytest.mark.parametrize(
-    ("asked", "field"),
+    ("asked", "field", "said"),
     [
-        ({}, "every"),
-        ({"every": 5.0, "cron": "* * * * *"}, "every"),
-        ({"every": 0.5}, "every"),
-        ({"every": float("nan")}, "every"),
-        ({"every": float("inf")}, "every"),
-        ({"every": 5.0, "tz": OSLO}, "tz"),
-        ({"cron": "* * * *"}, "cron"),
-        ({"cron": "61 * * * *"}, "cron"),
-        ({"cron": "every day"}, "cron"),
-        ({"cron": "0 0 31 2 *"}, "cron"),
-        ({"cron": ""}, "cron"),
-        ({"cron": "* * * * *", "tz": "Atlantis/Capital"}, "tz"),
-        ({"cron": "* * * * *", "tz": "../../etc/passwd"}, "tz"),
-        ({"cron": "* * * * *", "tz": ""}, "tz"),
+        ({}, "every", "give either every (seconds) or cron"),
+        ({"every": 5.0, "cron": "* * * * *"}, "every", "give either every (seconds) or cron"),
+        ({"every": 0.5}, "every", BOUNDS),
+        ({"every": 3660 * 86400.0 + 1}, "every", BOUNDS),
+        ({"every": float("nan")}, "every", BOUNDS),
+        ({"every": float("inf")}, "every", BOUNDS),
+        ({"every": 5.0, "tz": OSLO}, "tz", "a time zone is for cron"),
+        ({"cron": "* * * *"}, "cron", NO_CRON),
+        ({"cron": "61 * * * *"}, "cron", NO_CRON),
+        ({"cron": "every day"}, "cron", NO_CRON),
+        ({"cron": "0 0 31 2 *"}, "cron", NO_CRON),
+        ({"cron": "0 0 */15 2 MON#5"}, "cron", "'0 0 */15 2 MON#5' names no instant that will ever come"),
+        ({"cron": ""}, "cron", NO_CRON),
+        ({"cron": "* * * * *", "tz": "Atlantis/Capital"}, "tz", "write one as Europe/Oslo, or install tzdata there"),
+        ({"cron": "* * * * *", "tz": "../../etc/passwd"}, "tz", "is no time zone: write one as Europe/Oslo"),
+        ({"cron": "* * * * *", "tz": ""}, "tz", "write one as Europe/Oslo"),
     ],
 )
-def test_what_names_no_instants_is_refused_by_its_field(asked: dict[str, float | str], field: str) -> None:
+def test_what_names_no_instants_is_refused_by_its_field(asked: dict[str, float | str], field: str, said: str) -> None:
     with pytest.raises(BadRecurrence) as refused:
         recurrence(**asked)  # type: ignore[arg-type]  # wrong on purpose
     assert refused.value.field == field
+    assert said in str(refused.value)
+
+
+def test_a_second_and_ten_years_are_still_taken() -> None:
+    assert [recurrence(every=every).every for every in (1.0, 3660 * 86400.0)] == [1.0, 3660 * 86400.0]
+
+
+@pytest.mark.parametrize("rule", [recurrence(every=60.0), recurrence(cron="* * * * *")], ids=["every", "cron"])
+def test_the_newest_come_after_the_one_bound_up_to_the_other_and_are_no_more_than_asked_for(rule: Recurrence) -> None:
+    assert rule.newest(60.0, 180.0, 5) == [120.0, 180.0], "what comes at the first bound was had before"
+    assert rule.newest(60.0, 179.0, 5) == [120.0]
+    assert rule.newest(0.0, 6000.0, 2) == [5940.0, 6000.0]
+    assert rule.newest(60.0, 60.0, 5) == []

@@ -23,6 +23,7 @@ from lakeshore.wire.signing import (
     HEADERS,
     SigningError,
     SigningKey,
+    SigningUnavailable,
     canonical_string,
     from_text,
     is_signed_by,
@@ -207,13 +208,24 @@ def test_a_key_shows_its_id_and_never_its_secret() -> None:
     assert key.key_id in shown
     for secret in (key.seed.hex(), to_text(key.seed), repr(key.seed)):
         assert secret not in shown
-    with pytest.raises(TypeError, match="not pickled"):
+    with pytest.raises(TypeError, match=r"^a private key is not pickled$"):
         pickle.dumps(key)
 
 
 def test_two_keys_of_one_seed_are_equal_and_of_another_are_not() -> None:
     assert SigningKey(bytes(32)) == SigningKey(bytes(32))
+    assert SigningKey(bytes(32)) != SigningKey(b"x" * 32)
+    assert SigningKey(bytes(32)) != "a key"
     assert len({SigningKey(bytes(32)), SigningKey(bytes(32)), SigningKey(b"x" * 32)}) == 2
+    assert hash(SigningKey(bytes(32))) != hash(SigningKey(b"x" * 32))
+
+
+def test_a_process_that_has_not_signed_yet_signs_and_checks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(signing, "_loaded", None)
+    key = SigningKey(bytes(32))
+    signature = key.sign(b"message")
+    assert is_signed_by(key.public_key, b"message", signature)
+    assert not is_signed_by(key.public_key, b"another", signature)
 
 
 @pytest.mark.parametrize("size", [0, 31, 33, 64])
@@ -242,6 +254,18 @@ def test_only_who_signs_loads_the_compiled_library_and_who_cannot_is_told_what_t
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert "need PyNaCl" in done.stdout
     assert "[identity] enabled = false" in done.stdout
+
+
+def test_where_the_library_does_not_load_the_error_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(signing, "_loaded", None)
+    monkeypatch.setitem(sys.modules, "nacl.signing", None)
+    with pytest.raises(SigningUnavailable) as refused:
+        SigningKey(bytes(32))
+    said = str(refused.value)
+    assert said.startswith("daemon identities need PyNaCl, and this Python has none that loads (")
+    assert said.endswith(
+        "): use a CPython that PyNaCl is built for, or `pip install pynacl`, or set [identity] enabled = false"
+    )
 
 
 def test_the_scheme_is_named_by_its_version() -> None:

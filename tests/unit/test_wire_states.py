@@ -89,6 +89,18 @@ def test_an_illegal_transition_says_all_it_knows() -> None:
         INVOCATION.after("queued", "no such event")
 
 
+def test_an_illegal_transition_says_no_more_than_it_knows() -> None:
+    with pytest.raises(IllegalTransition) as raised:
+        INVOCATION.check("queued", "succeeded")
+    assert str(raised.value) == "invocation ? cannot go from queued to succeeded"
+    assert (raised.value.event, raised.value.history) == (None, ())
+    with pytest.raises(IllegalTransition) as raised:
+        INVOCATION.check("no such state", "queued", key="01HX", history=["delayed", "queued"])
+    assert str(raised.value) == ("invocation 01HX cannot go from no such state to queued; it has been delayed, queued")
+    assert (raised.value.machine, raised.value.key) == ("invocation", "01HX")
+    assert raised.value.history == ("delayed", "queued")
+
+
 def test_a_machine_cannot_be_changed() -> None:
     with pytest.raises(TypeError):
         INVOCATION.transitions["queued", "x"] = "running"  # type: ignore[index]
@@ -96,11 +108,39 @@ def test_a_machine_cannot_be_changed() -> None:
         INVOCATION.name = "x"  # type: ignore[misc]
 
 
+def test_a_machine_is_what_its_table_said_when_it_was_made() -> None:
+    table = {("on", "flip"): "off", ("off", "flip"): "on", ("on", "burn"): "broken"}
+    crash = {"on": "whoever looks", "off": "whoever looks"}
+    lamp = Machine(
+        name="lamp",
+        states=("on", "off", "broken"),
+        initial=("off",),
+        terminal=frozenset({"broken"}),
+        transitions=table,
+        after_crash=crash,
+    )
+    table["broken", "flip"] = "on"
+    crash["broken"] = "nobody"
+    assert ("broken", "flip") not in lamp.transitions and len(lamp.transitions) == 3
+    assert lamp.after_crash == {"on": "whoever looks", "off": "whoever looks"}
+    for kept in (lamp.transitions, lamp.after_crash):
+        with pytest.raises(TypeError):
+            kept["broken"] = "on"  # type: ignore[index]
+    for state, reached in (("on", {"off", "broken"}), ("off", {"on"}), ("broken", set())):
+        for to in lamp.states:
+            if to in reached:
+                lamp.check(state, to)
+            else:
+                with pytest.raises(IllegalTransition, match=f"lamp 7 cannot go from {state} to {to}"):
+                    lamp.check(state, to, key="7")
+
+
 @pytest.mark.inventory("P-280", "P-721")
 def test_the_local_plane_says_cancelled_for_killed() -> None:
     assert states.LOCAL_NAMES == {"killed": "cancelled"}
     assert [states.local_name(s) for s in ("killed", "failed")] == ["cancelled", "failed"]
     assert {states.row_state(s) for s in ("killed", "cancelled")} == {"killed"}
+    assert [states.row_state(s) for s in ("failed", "queued")] == ["failed", "queued"]
 
 
 @pytest.mark.inventory("S-352", "S-659", "P-512")

@@ -272,6 +272,19 @@ def test_the_first_five_checks_leave_the_nonce_to_the_transaction_that_it_guards
     verdict = check(signed(), find_key=finding(ROW), now=NOW)
     assert verdict.accepted
     assert (verdict.nonce, verdict.nonce_until) == ("A" * 22, NOW + 600)
+    assert check(signed(), find_key=finding(ROW), now=NOW, skew_s=30.0).nonce_until == NOW + 60
+
+
+def test_a_request_without_headers_passes_as_far_as_signatures_go_unless_they_are_required() -> None:
+    bare = without(signed(), *[name.lower() for name in HEADERS])
+    assert check(bare, find_key=finding(ROW), now=NOW) == Verdict(status=200, mode="daemon-bearer")
+    refused = check(bare, find_key=finding(ROW), now=NOW, required=True)
+    assert refused == Verdict(status=401, error="this server takes signed requests only")
+
+
+def test_a_key_in_a_state_that_this_version_does_not_know_is_refused() -> None:
+    refused = check(signed(), find_key=finding(replace(ROW, status="suspended")), now=NOW)
+    assert refused == Verdict(status=403, error="daemon key is not active")
 
 
 @pytest.mark.inventory("S-489", "S-490")
@@ -318,6 +331,22 @@ def test_the_times_are_the_operators_and_else_the_documented_ones() -> None:
         for wrong in ("soon", "-1", "nan", "inf"):
             with pytest.raises(ValueError, match=f"{name} must be a number of seconds"):
                 policy_of({name: wrong})
+
+
+@pytest.mark.inventory("S-701", "S-702", "S-703")
+@pytest.mark.parametrize(
+    ("name", "least", "below"),
+    [
+        ("LAKESHORE_DAEMON_SKEW_S", 1, "0.9"),
+        ("LAKESHORE_DAEMON_KEY_OVERLAP_S", 0, "-0.1"),
+        ("LAKESHORE_DAEMON_KEY_MAX_AGE_S", 1, "0.9"),
+    ],
+)
+def test_the_least_time_that_an_operator_may_set_is_taken_and_less_is_not(name: str, least: int, below: str) -> None:
+    policy = policy_of({name: f" {least} "})
+    assert least in (policy.skew_s, policy.overlap_s, policy.max_age_s)
+    with pytest.raises(ValueError, match=f"^{name} must be a number of seconds from {least} \\(got '{below}'\\)$"):
+        policy_of({name: below})
 
 
 # ---- enrolment
@@ -370,6 +399,11 @@ def test_a_key_must_sign_and_where_signatures_are_required_a_key_must_come() -> 
     assert enrolled(UNSIGNED).reject == "enroll_signature_required"
     assert enrolled(UNSIGNED, public_key=None, required=True).reject == "enrollment_signature_required"
     assert enrolled(UNSIGNED, public_key=None) == Enrolment()
+    assert enrolled(public_key=None).reject == "enroll_signature_required", (
+        "headers without a key say that one is meant"
+    )
+    for name in HEADERS:
+        assert enrolled(without(hello(), name.lower())).reject == "enroll_signature_required"
 
 
 @pytest.mark.inventory("S-400", "S-401", "S-405")
@@ -380,6 +414,21 @@ def test_the_key_id_must_be_the_keys_and_the_signature_too() -> None:
     assert enrolled(replace(request, headers=forged)).reject == "enroll_signature_invalid"
     late = enrolled(hello(at=NOW - 301))
     assert (late.reject, late.message) == ("enroll_signature_invalid", "timestamp outside skew window")
+    message = enrolled(replace(request, headers=forged)).message
+    assert message == "the hello is not signed by the key that it brings", "in the code's own words"
+
+
+@pytest.mark.inventory("S-815")
+def test_the_nonce_of_a_hello_is_left_to_the_commit_that_stores_the_key() -> None:
+    assert (enrolled().nonce, enrolled().nonce_until) == ("A" * 22, NOW + 600)
+    assert enrolled(skew_s=30.0).nonce_until == NOW + 60
+
+
+def test_a_daemon_that_nobody_knows_is_looked_for_under_no_name() -> None:
+    def nobody(worker_id: str, key_id: str) -> DaemonKey | None:
+        raise AssertionError(f"asked for {worker_id} {key_id}")
+
+    assert enrolled(find_key=nobody).spends
 
 
 @pytest.mark.inventory("S-089")
