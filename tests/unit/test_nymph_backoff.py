@@ -79,3 +79,8 @@ def test_while_claims_are_held_no_wait_outlasts_their_lease() -> None:
         world.wait()
         assert world.now - before <= 5.0
         world.one(Poll)
+
+
+def test_a_server_that_has_not_failed_yet_is_not_waited_for() -> None:
+    assert World().up().core.status()["backoff_s"] == 0.0
+    assert Backoff(1.0, 60.0).waiting_s == 0.0

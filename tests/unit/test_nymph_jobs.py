@@ -13,6 +13,7 @@ from lakeshore.nymph.core.instructions import Poll, ReleaseJob, SendAcks, SendFr
 from lakeshore.nymph.core.outbox import Outbox
 from lakeshore.nymph.core.story import Story
 from lakeshore.wire.messages import ACK_STATES
+from lakeshore.wire.states import IllegalTransition
 
 
 def ack_of(ending: dict[str, Any]) -> dict[str, Any]:
@@ -503,3 +504,9 @@ def test_a_job_that_was_found_is_listed_as_it_was_until_its_lease_is_over() -> N
     for claim in (2, 3):
         assert held.receive({"invocation_id": "a", "claim": claim}, 60.0, 11.0) is None, "it was delivered before"
     assert [one.id for one in held.lapsed(49.9)] == [] and [one.id for one in held.lapsed(50.0)] == ["a"]
+
+
+def test_news_of_a_job_that_is_not_there_is_a_fault_that_names_it() -> None:
+    held = Held(Story())
+    with pytest.raises(IllegalTransition, match=r"^job a\.3 cannot go from nowhere to anything by end$"):
+        held.known("a", 3, "end")

@@ -374,3 +374,36 @@ def test_a_host_that_has_just_been_switched_on_polls_at_once() -> None:
     world = World()
     world.now = 0.0
     assert world.up().poll["n"] == 1
+
+
+def test_of_many_polls_that_were_given_up_the_last_are_known_and_no_memory_grows() -> None:
+    polls, held, acks = Polls(settings()), Held(Story()), Outbox[tuple[str, int]]()
+    for _ in range(1000):
+        polls.compose(1.0, held, acks, capacity=1, draining=False)
+        polls.give_up()
+    assert polls.land(1000, "PollAnswered") is None
+    with pytest.raises(IllegalTransition):
+        polls.land(1, "PollAnswered")
+
+
+def test_a_daemon_that_was_given_no_other_name_and_its_acks_go_by_its_own() -> None:
+    world = World(max_invocations=1).boot()
+    world.tell(events.HelloAnswered(answer={"reject": None}))
+    assert world.poll["worker_id"] == "box-01J"
+    world.answer(run("a"))
+    world.ended("a", after=1.0)
+    assert [(ack["worker_id"], ack["invocation_id"]) for ack in world.poll["acks"]] == [("box-01J", "a")]
+
+
+@pytest.mark.inventory("N-427")
+def test_a_goodbye_is_waited_for_5_seconds() -> None:
+    world = World().up()
+    world.signal()
+    assert world.one(Poll).patience_s == 5.0
+
+
+@pytest.mark.inventory("K-11")
+def test_a_daemon_that_comes_back_with_every_slot_taken_renews_its_claims_at_once() -> None:
+    world = World(max_invocations=1).boot([{"invocation_id": "runs", "claim": 3}])
+    world.tell(events.HelloAnswered(answer={"worker_id": "w1", "lost": []}))
+    assert (world.poll["capacity"], world.poll["held"]) == (0, [["runs", 3, True]])

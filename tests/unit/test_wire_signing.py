@@ -40,6 +40,8 @@ KEYS: list[dict[str, Any]] = json.loads((FIXTURES / "keys.json").read_text("utf-
 REQUESTS: list[dict[str, Any]] = json.loads((FIXTURES / "requests.json").read_text("utf-8"))
 BY_NAME = {key["name"]: key for key in KEYS}
 
+NO_TEXT = "a part of a signed request is not text"
+
 
 def named(case: dict[str, Any]) -> str:
     return str(case["name"])
@@ -177,6 +179,28 @@ def test_both_implementations_agree_about_every_signature_and_every_flipped_bit_
     flipped = bytearray(signature)
     flipped[bit // 8] ^= 1 << bit % 8
     assert not is_signed_by(key.public_key, message, bytes(flipped))
+
+
+def test_what_makes_no_canonical_string_is_told_as_such() -> None:
+    parts: dict[str, Any] = {
+        "method": "POST",
+        "path": "/",
+        "worker_id": "w",
+        "key_id": "k",
+        "timestamp": 1,
+        "nonce": "n",
+    }
+    for wrong, said in (("a\nb", "no part of a signed request may hold a line break"), ("\ud800", NO_TEXT)):
+        for name in ("path", "worker_id", "nonce"):
+            with pytest.raises(SigningError) as refused:
+                canonical_string(**{**parts, name: wrong}, body=b"")
+            assert str(refused.value) == said
+
+
+@pytest.mark.parametrize(("raw", "text"), [(b"\0\0\x17", "AAAX"), (b"\xff\xef", "_-8"), (b"\0", "AA"), (b"", "")])
+def test_text_is_base64url_without_padding_and_no_letter_of_it_is_lost(raw: bytes, text: str) -> None:
+    assert to_text(raw) == text
+    assert from_text(text, len(raw), "it") == raw
 
 
 @given(st.binary(max_size=70))

@@ -83,6 +83,7 @@ def test_an_illegal_transition_says_all_it_knows() -> None:
         INVOCATION.after("succeeded", "retry", key="01HX", history=("queued", "running", "succeeded"))
     assert "queued, running, succeeded" in str(raised.value)
     assert (raised.value.key, raised.value.from_, raised.value.to) == ("01HX", "succeeded", "queued")
+    assert raised.value.event == "retry"
     with pytest.raises(IllegalTransition, match="from queued to succeeded"):
         INVOCATION.check("queued", "succeeded", key="01HX")
     with pytest.raises(IllegalTransition, match="nowhere"):
@@ -126,6 +127,10 @@ def test_a_machine_is_what_its_table_said_when_it_was_made() -> None:
     for kept in (lamp.transitions, lamp.after_crash):
         with pytest.raises(TypeError):
             kept["broken"] = "on"  # type: ignore[index]
+    with pytest.raises(IllegalTransition, match=r"^lamp \? cannot go from broken to off or on by flip$"):
+        lamp.after("broken", "flip")
+    with pytest.raises(IllegalTransition, match=r"^lamp \? cannot go from on to nowhere by wash$"):
+        lamp.after("on", "wash")
     for state, reached in (("on", {"off", "broken"}), ("off", {"on"}), ("broken", set())):
         for to in lamp.states:
             if to in reached:
