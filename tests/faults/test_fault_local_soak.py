@@ -1,6 +1,7 @@
 """Producers and workers of one local plane under load, killed with -9 and frozen at random: as the soak of a server.
 
-LOCAL_SOAK_S is how long at least (1 s), SOAK_SEED which instants and which calls; both are printed.
+LOCAL_SOAK_S is how long at least (1 s), SOAK_SEED which instants and which calls; both are printed. It goes on until
+everybody has been killed and calls have ended in every way.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from soak_cast import LocalCast
 SOAK_S = float(os.environ.get("LOCAL_SOAK_S", "1"))
 SEED = int(os.environ.get("SOAK_SEED", "0")) or random.SystemRandom().randrange(1, 2**32)
 QUIET_S = 60.0 + SOAK_S
+WAYS = {"succeeded", "failed", "killed"}
 
 
 @pytest.fixture
@@ -38,6 +40,15 @@ def until(what: Callable[[], object], told: Callable[[], str]) -> None:
         time.sleep(0.02)
 
 
+def endings(directory: Path) -> set[str]:
+    """In which ways calls have ended so far."""
+    conn = sqlite3.connect(directory / "plane.sqlite", timeout=30)
+    try:
+        return {state for (state,) in conn.execute("SELECT DISTINCT state FROM invocation WHERE finished_at NOT NULL")}
+    finally:
+        conn.close()
+
+
 def left(directory: Path) -> list[tuple[str, str, str | None]]:
     """Rows that have not ended."""
     conn = sqlite3.connect(directory / "plane.sqlite", timeout=30)
@@ -50,8 +61,14 @@ def left(directory: Path) -> list[tuple[str, str, str | None]]:
 def hurt(cast: LocalCast, rng: random.Random, for_s: float) -> None:
     """Kill one after the other, all in turn; now and then freeze one first, while the others go on."""
     ends_at = time.monotonic() + for_s
+    gives_up_at = ends_at + QUIET_S
     bag: list[str] = []
-    while time.monotonic() < ends_at or not all(cast.kills[name] for name in cast.names()):
+    while (
+        time.monotonic() < ends_at
+        or not all(cast.kills[name] for name in cast.names())
+        or not endings(cast.directory) >= WAYS
+    ):
+        assert time.monotonic() < gives_up_at, (endings(cast.directory), cast.kills)
         if not bag:
             bag = cast.names()
             rng.shuffle(bag)
@@ -90,4 +107,3 @@ def test_whoever_is_killed_on_a_local_plane_nothing_acknowledged_is_lost_or_begi
     print(f"killed: {dict(sorted(cast.kills.items()))}")
     print(verdict.report())
     verdict.must_hold()
-    assert {"succeeded", "failed", "killed"} <= set(verdict.states)
