@@ -89,6 +89,7 @@ def prints_five(place: Place) -> None:
 
 
 @pytest.mark.inventory("P-620", "P-621")
+@pytest.mark.inventory("C-835")
 def test_path_01_runs_a_bare_udf_here_and_prints_the_three_losses(placed: Placed) -> None:
     place = placed()
     (place.directory / "train.py").write_text(
@@ -120,6 +121,7 @@ def test_path_01_runs_a_bare_udf_here_and_prints_the_three_losses(placed: Placed
 
 @needs_pages
 @pytest.mark.inventory("P-623", "P-624")
+@pytest.mark.inventory("C-853")
 def test_path_05_prints_five_with_lakeshore_worker_start_and_nothing_else(placed: Placed) -> None:
     place = placed()
     with workers(place, worker_start(place, "hello")):
@@ -178,6 +180,7 @@ def test_path_05_names_a_module_that_the_worker_cannot_import(placed: Placed) ->
 
 @needs_pages
 @pytest.mark.inventory("P-626", "P-627")
+@pytest.mark.inventory("C-854")
 def test_path_06_prints_the_squares_in_order_and_shares_the_work_between_two_workers(placed: Placed) -> None:
     place = placed()
     command = worker_start(place, "compute")

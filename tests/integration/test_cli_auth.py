@@ -286,6 +286,7 @@ def test_logout_forgets_the_login_and_once_more_is_no_error(secured_server: Serv
 
 @pytest.mark.parametrize("variable", ["LAKESHORE_CLIENT_TOKEN", "LAKESHORE_TOKEN", None])
 @pytest.mark.inventory("S-787")
+@pytest.mark.inventory("C-1387", "C-1401")
 def test_a_variables_token_goes_with_a_variables_server(
     secured_server: Served, run: Run, monkeypatch: pytest.MonkeyPatch, variable: str | None
 ) -> None:
@@ -357,6 +358,7 @@ def test_without_the_admin_token_every_admin_command_exits_1_with_the_documented
 
 
 @pytest.mark.inventory("C-1370", "C-052")
+@pytest.mark.inventory("C-1371", "C-1400")
 def test_admin_takes_the_server_and_the_namespace_of_the_login_and_a_variable_before_it(
     secured_server: Served, run: Run, login_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -63,6 +63,7 @@ def config_of(space: Space, path: str) -> Any:
 @pytest.mark.inventory("C-143", "C-147", "C-571")
 @pytest.mark.inventory("C-572", "C-573", "C-575")
 @pytest.mark.inventory("C-576", "C-026", "C-1437")
+@pytest.mark.inventory("C-1393")
 def test_a_tunnel_is_added_from_a_file_listed_shown_and_removed(typed: Run, space: Space) -> None:
     Path("ny-lab.conf").write_text(CONF)
     code, out, err = typed("tunnels add ny-lab --kind wireguard --config-file ./ny-lab.conf")

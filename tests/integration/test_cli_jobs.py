@@ -54,6 +54,7 @@ def failed(queue: SyncQueue) -> str:
 
 
 @pytest.mark.inventory("C-1104", "C-658", "C-190")
+@pytest.mark.inventory("C-473", "C-1382", "C-1383")
 def test_the_list_is_an_array_newest_first_with_the_cookbooks_names(run: Run, queue: SyncQueue) -> None:
     first, second = queue.submit(1), queue.submit(2)
     job = queue.claim()
@@ -67,6 +68,7 @@ def test_the_list_is_an_array_newest_first_with_the_cookbooks_names(run: Run, qu
 
 
 @pytest.mark.inventory("C-192", "C-1215")
+@pytest.mark.inventory("C-473", "C-1382")
 def test_the_envelope_is_the_routes_own_answer(run: Run, queue: SyncQueue) -> None:
     queue.submit(1)
     code, out, _err = run("jobs", "list", "--queue", queue.name, "--envelope", "--limit", "7")

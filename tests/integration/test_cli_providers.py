@@ -127,6 +127,7 @@ def test_a_merge_goes_deep_and_null_takes_away() -> None:
 @pytest.mark.inventory("C-086", "C-094", "C-096")
 @pytest.mark.inventory("C-100", "C-095", "C-474")
 @pytest.mark.inventory("S-133", "S-136")
+@pytest.mark.inventory("C-1407", "C-1468")
 def test_a_provider_is_added_shown_updated_removed_and_restored(lk: Run, tmp_path: Path) -> None:
     pem = tmp_path / "key"
     pem.write_text(SECRET)

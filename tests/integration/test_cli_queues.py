@@ -29,6 +29,7 @@ def told(lake: Run, *words: str) -> Any:
 
 
 @pytest.mark.inventory("C-176", "C-178", "C-180")
+@pytest.mark.inventory("C-472")
 def test_a_queue_is_added_listed_and_shown(lake: Run) -> None:
     name = f"q-{new_id()}"
     line = "--kind priority --provider my-gpu --elasticity pool-with-threshold --min 2 --max 16 --threshold 0.7"

@@ -277,6 +277,7 @@ def test_queues_are_drained_archived_made_active_and_removed_with_members_and_ca
 
 
 @pytest.mark.inventory("C-426", "C-427")
+@pytest.mark.inventory("C-1374")
 def test_a_queued_call_is_killed_a_running_one_is_a_conflict_and_all_queued_ones_are_cancelled(server: Served) -> None:
     ns = namespace(server)
     silent = Daemon(server, ns=ns, queue="gpu", session=None)  # it knows no way to be told to stop

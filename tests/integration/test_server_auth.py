@@ -97,6 +97,7 @@ def test_the_admin_token_of_the_environment_and_the_one_in_the_state_directory_r
 
 
 @pytest.mark.inventory("S-053", "S-055", "S-080")
+@pytest.mark.inventory("C-481", "C-1457")
 def test_a_minted_token_is_shown_once_and_kept_as_a_hash(secured_server: Served) -> None:
     name = f"cli-{new_id()}"
     minted = secured_server.post("/v1/namespaces/default/tokens", {"name": name}, encoding=JSON).body

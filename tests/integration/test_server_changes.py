@@ -340,6 +340,7 @@ def test_the_operators_poll_is_held_until_a_submit_and_tells_what_changed(alone:
 
 
 @pytest.mark.inventory("S-663", "S-777")
+@pytest.mark.inventory("C-1456")
 def test_the_operators_poll_is_cut_names_a_namespace_and_does_not_wait_above_its_number(alone: Served) -> None:
     seen, path = Seen(alone), "/v1/admin/invocations"
     cursor = alone.get(f"{path}?namespace={seen.ns}").body["cursor"]

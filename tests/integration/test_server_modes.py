@@ -26,6 +26,7 @@ def modes(server: Served) -> Client:
 
 
 @pytest.mark.inventory("S-181", "S-182", "S-544")
+@pytest.mark.inventory("C-1396")
 def test_a_mode_is_added_to_a_namespace_that_comes_with_it_listed_changed_and_removed(modes: Client) -> None:
     assert modes("GET", "modes").status == 404, "there is no such namespace yet"
     row = modes.add("small")

@@ -183,6 +183,7 @@ def test_when_a_token_was_last_used_is_listed_at_once_and_never_before_it_was(se
 
 
 @pytest.mark.inventory("S-052", "S-078", "C-076")
+@pytest.mark.inventory("C-480")
 def test_whoami_tells_the_admin_token_and_open_mode_apart_from_a_token(server: Served, secured_server: Served) -> None:
     for served, mode in ((secured_server, "admin"), (server, "open")):
         told = Client(served, "default")("GET", "whoami").body
@@ -326,6 +327,7 @@ def test_the_database_itself_refuses_a_second_row_of_one_name(
 
 
 @pytest.mark.inventory("C-085")
+@pytest.mark.inventory("C-484")
 def test_the_routes_of_tokens_and_namespaces_are_the_documented_ones(secured_server: Served) -> None:
     call = Client(secured_server, made(secured_server))
     for method, path, body, status in (

@@ -253,6 +253,7 @@ def test_each_launcher_has_its_usual_dispatch_which_arguments_and_flag_change(
 
 
 @pytest.mark.inventory("S-134", "S-135", "S-128")
+@pytest.mark.inventory("C-485", "C-1407")
 def test_a_removed_provider_frees_its_name_and_comes_back_by_either_name(call: Client) -> None:
     call.provider("box", {"ip": "one"})
     gone = call("DELETE", "providers/box").body

@@ -207,6 +207,7 @@ def test_the_only_kind_of_tunnel_is_wireguard_which_needs_not_be_said(space: Spa
 
 
 @pytest.mark.inventory("S-198", "S-766")
+@pytest.mark.inventory("C-1393")
 def test_a_tunnel_says_that_nothing_brings_it_up(space: Space) -> None:
     space.made("tunnels", {"name": "t", "config": PRIVATE})
     assert space("GET", "tunnels/t").body["activation"] == "not-supported"

@@ -250,6 +250,7 @@ def test_the_documented_verbs_are_there(group: str) -> None:
 
 @pytest.mark.inventory("N-133", "N-400", "C-1428")
 @pytest.mark.inventory("C-1402")
+@pytest.mark.inventory("C-1427")
 def test_an_installed_daemon_stays_unless_told_otherwise_and_wait_is_taken_though_it_is_the_default() -> None:
     params = {one.name: one for one in install.params}
     keep, wait = params["keep_alive_s"], params["wait"]

@@ -124,6 +124,7 @@ def test_names_resolve_without_yaml_until_a_file_is_read(home: Path) -> None:
 
 
 @pytest.mark.inventory("P-386", "P-388", "P-394")
+@pytest.mark.inventory("C-777", "C-778")
 def test_a_whole_file_is_modes_providers_and_a_root(tmp_path: Path) -> None:
     rc = load(tmp_path, WHOLE)
     assert sorted(rc.modes) == ["big", "gpu", "local"]
@@ -140,6 +141,7 @@ def test_a_whole_file_is_modes_providers_and_a_root(tmp_path: Path) -> None:
 
 
 @pytest.mark.inventory("P-391", "P-392")
+@pytest.mark.inventory("C-788")
 def test_a_mode_keeps_what_it_does_not_know_for_its_launcher(tmp_path: Path) -> None:
     rc = load(tmp_path, WHOLE)
     assert rc.modes["gpu"] == dls.RunConfig(
@@ -158,6 +160,8 @@ def test_a_mode_keeps_what_it_does_not_know_for_its_launcher(tmp_path: Path) -> 
 
 @pytest.mark.inventory("P-387", "P-390")
 @pytest.mark.parametrize("text", ["", "# nothing\n", "modes:\n", "default_mode: local\nmodes: {local: {}}"])
+@pytest.mark.inventory("C-775", "C-779")
+@pytest.mark.inventory("C-1396")
 def test_a_file_that_says_nothing_has_a_local_mode_with_the_documented_defaults(tmp_path: Path, text: str) -> None:
     rc = load(tmp_path, text)
     assert rc.default_mode == "local"
@@ -167,6 +171,7 @@ def test_a_file_that_says_nothing_has_a_local_mode_with_the_documented_defaults(
 
 
 @pytest.mark.inventory("P-386")
+@pytest.mark.inventory("C-776")
 def test_mode_is_another_word_for_modes(tmp_path: Path) -> None:
     assert sorted(load(tmp_path, "mode:\n  a: {}\nmodes:\n  b: {}\n").modes) == ["a", "b", "local"]
     with pytest.raises(ConfigError, match=r"line 4: modes\.a — is declared twice"):

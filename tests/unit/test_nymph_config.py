@@ -135,6 +135,7 @@ def test_a_key_outside_of_a_section_is_refused_and_its_place_is_named() -> None:
 
 
 @pytest.mark.inventory("N-028", "N-382", "C-368")
+@pytest.mark.inventory("C-1474")
 def test_an_unknown_key_in_a_section_is_warned_of_with_the_nearest_one_and_changes_nothing() -> None:
     text = "[runtime]\nkeepalive_s = 3\nzzz = 1\nmax_invocations = 7\n"
     config, _ = parse(text, FILE)
@@ -147,6 +148,7 @@ def test_an_unknown_key_in_a_section_is_warned_of_with_the_nearest_one_and_chang
 
 @pytest.mark.inventory("N-034", "N-397")
 @pytest.mark.parametrize("key", ["transport", "socket_path"])
+@pytest.mark.inventory("C-1474")
 def test_there_is_no_other_transport_and_who_asks_for_one_is_warned(key: str) -> None:
     assert warnings_of(f'[server]\n{key} = "unix"\n') == [f"[server] has no key {key!r}, it is ignored"]
 
