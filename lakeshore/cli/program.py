@@ -75,11 +75,23 @@ def _usage(error: click.UsageError) -> ExitCode:
     if isinstance(error, click.exceptions.NoArgsIsHelpError):  # a group without its verb: its help is the answer
         click.echo(error.format_message(), err=True)
         return ExitCode.USAGE
+    hint = None
+    if isinstance(error, click.NoSuchOption) and (hint := _stands_by_itself(error)):
+        error = click.NoSuchOption(error.option_name, ctx=error.ctx)  # and nothing that is merely spelled alike
     message = error.format_message().rstrip(".")
-    _say(message[:1].lower() + message[1:], None, ExitCode.USAGE)
+    _say(message[:1].lower() + message[1:], hint, ExitCode.USAGE)
     if error.ctx is not None:
         click.echo("\n" + error.ctx.get_help(), err=True)
     return ExitCode.USAGE
+
+
+def _stands_by_itself(error: click.NoSuchOption) -> str | None:
+    """What to say to who typed `--name x` where `<name>` is a word of its own."""
+    if (ctx := error.ctx) is None:
+        return None
+    word = f"<{error.option_name.lstrip('-')}>"
+    alone = any(isinstance(param, click.Argument) and param.metavar == word for param in ctx.command.params)
+    return f"{word} stands by itself: `{ctx.command_path} {word} …`" if alone else None
 
 
 def _say(message: str, hint: str | None, code: ExitCode) -> ExitCode:

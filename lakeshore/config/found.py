@@ -45,7 +45,7 @@ def found_files(dreamrc: Path | str | None = None, environ: Mapping[str, str] = 
     if (login := auth_file(environ)).is_file():
         yield Found(path=login, reader="the saved login: every command that talks to a server", counts=True)
     counts = True
-    told = environ.get("LAKESHORED_CONFIG")
+    told = environ.get("LAKESHORED_CONFIG") or environ.get("LAKESHORE_CONFIG")
     for path in ((Path(told),) if told else ()) + _HOST:
         if path.expanduser().is_file():
             yield Found(path=path.expanduser(), reader="the daemon of this host: lakeshore nymph", counts=counts)

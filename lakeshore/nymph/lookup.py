@@ -1,16 +1,18 @@
 """What a daemon is started with: its file, the flags and the variables, each in its rank.
 
-    the file      --config, LAKESHORED_CONFIG, /etc/dreamlake/udf-daemon.toml, ~/.config/dreamlake/udf-daemon.toml,
-                  else the defaults; a named file must be there, and the first that is found is the only one
+    the file      --config, LAKESHORED_CONFIG, LAKESHORE_CONFIG, /etc/dreamlake/udf-daemon.toml,
+                  ~/.config/dreamlake/udf-daemon.toml, else the defaults; a named file must be there, and the first that
+                  is found is the only one
     server        --server, LAKESHORE_SERVER, server.url
     token         --token, LAKESHORE_TOKEN, server.token_file
-    queue         --queue, DREAMLAKE_QUEUE, the first of daemon.lanes, "default"
+    queue         --queue, DREAMLAKE_QUEUE, LAKESHORE_QUEUE, the first of daemon.lanes, "default"
     worker id     --worker-id, else {machine id}-{ULID}
     by value      --allow-pickled, runtime.allow_pickled
     log filter    RUST_LOG, log.level                    log format    LAKESHORE_LOG_FORMAT, log.format
 
 An empty variable is as one that is not set. A relative path of the file is taken from the working directory, and where
-nothing lies there, from the file's own directory. A variable that looks ours and is not read is a warning.
+nothing lies there, from the file's own directory. A variable that looks ours and is not read is a warning, and so is
+one that is read for want of the documented one.
 Reference: nymph/installation, "Daemon flags and env vars"; N-013…N-023, N-029, N-381…N-383, N-409, N-420.
 """
 
@@ -32,8 +34,9 @@ SYSTEM_FILE: Final = Path("/etc/dreamlake/udf-daemon.toml")
 _LONGEST_TOKEN: Final = 64 * 1024
 _NOT_READ: Final = {
     "LAKESHORE_INTROSPECT": "[introspect] enabled = true in the configuration file switches the status page on",
-    "LAKESHORE_CONFIG": "the daemon's configuration file is named by LAKESHORED_CONFIG",
 }
+_INSTEAD: Final = {"LAKESHORED_CONFIG": "LAKESHORE_CONFIG", "DREAMLAKE_QUEUE": "LAKESHORE_QUEUE"}
+"""Variables that are spelled unlike all others, and how one would have spelled them."""
 _NOT_READ_PREFIX: Final = "LAKESHORE_RELAY_"
 
 
@@ -84,7 +87,7 @@ class Boot:
 
 def find_file(flag: str | None, environ: Mapping[str, str], system: Path = SYSTEM_FILE) -> Path | None:
     """The configuration file; None when there is none and none was named."""
-    named = flag or environ.get("LAKESHORED_CONFIG")
+    named = flag or _either(environ, "LAKESHORED_CONFIG")[1]
     if named:
         return Path(named).expanduser()
     home = environ.get("HOME")
@@ -116,8 +119,10 @@ def boot(flags: Flags = Flags(), environ: Mapping[str, str] = os.environ, system
         config = replace(config, log=replace(config.log, format=log_format(said, warnings)))
     warnings += [f"{name} is set, and read by nothing: {why}" for name, why in _NOT_READ.items() if environ.get(name)]
     warnings += [f"{name} is set, and read by nothing" for name in environ if name.startswith(_NOT_READ_PREFIX)]
-    if environ.get("LAKESHORE_QUEUE") and not (flags.queue or environ.get("DREAMLAKE_QUEUE")):
-        warnings.append("LAKESHORE_QUEUE is for `lakeshore worker`: the daemon reads DREAMLAKE_QUEUE")
+    for name, by_flag in (("LAKESHORED_CONFIG", flags.config), ("DREAMLAKE_QUEUE", flags.queue)):
+        used, said = _either(environ, name)
+        if said and used != name and not by_flag:
+            warnings.append(f"{used} is read, for {name} is not set: that is the daemon's own variable")
     identity = config.identity
     enroll_token = identity.enroll_token
     if identity.enabled and enroll_token is None and identity.enroll_token_file is not None:
@@ -142,13 +147,19 @@ def _parsed(path: Path | None) -> tuple[Config, tuple[str, ...]]:
 
 
 def _queue(flags: Flags, environ: Mapping[str, str], config: Config) -> str:
-    named = flags.queue or environ.get("DREAMLAKE_QUEUE")
+    variable, said = _either(environ, "DREAMLAKE_QUEUE")
+    named = flags.queue or said
     if not named:
         return config.daemon.lanes[0] if config.daemon.lanes else DEFAULT_QUEUE
     try:
         return check_subscription(named)
     except NameError_ as error:
-        raise ConfigError(f"{'--queue' if flags.queue else 'DREAMLAKE_QUEUE'} — {error}") from None
+        raise ConfigError(f"{'--queue' if flags.queue else variable} — {error}") from None
+
+
+def _either(environ: Mapping[str, str], name: str) -> tuple[str, str | None]:
+    """What the variable says, or the one that stands in for it; and which of them it was."""
+    return (name, environ[name]) if environ.get(name) else (_INSTEAD[name], environ.get(_INSTEAD[name]))
 
 
 def _is_there(path: Path) -> bool:

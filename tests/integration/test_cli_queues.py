@@ -58,6 +58,40 @@ def test_a_patch_changes_what_the_flags_name_and_leaves_the_rest(lake: Run) -> N
     assert (row["providerRef"], row["runConfig"]) == (None, {"timeout_s": 5})
 
 
+@pytest.mark.inventory("C-1433")
+def test_a_patch_changes_the_kind_and_the_policy_and_keeps_its_bounds(lake: Run) -> None:
+    name = f"q-{new_id()}"
+    told(lake, "queues", "add", name, "--max", "4")
+    assert told(lake, "queues", "patch", name, "--kind", "filo")["kind"] == "filo"
+    row = told(lake, "queues", "patch", name, "--elasticity", "max-count")
+    assert (row["kind"], row["elasticity"]) == ("filo", {"kind": "max_count", "max": 4})
+    assert told(lake, "queues", "patch", name, "--min", "1")["elasticity"] == {"kind": "max_count", "min": 1, "max": 4}
+
+
+@pytest.mark.inventory("C-1423")
+@pytest.mark.parametrize("said", ["pool-with-threshold", "pool_with_threshold"])
+def test_either_spelling_of_a_policy_is_taken_and_underscores_are_stored(lake: Run, said: str) -> None:
+    name = f"q-{new_id()}"
+    assert told(lake, "queues", "add", name, "--elasticity", said)["elasticity"] == {"kind": "pool_with_threshold"}
+    assert told(lake, "queues", "patch", name, "--elasticity", said)["elasticity"]["kind"] == "pool_with_threshold"
+
+
+@pytest.mark.inventory("C-1434")
+def test_a_pool_and_what_belongs_to_it_are_stored_and_it_is_said_that_nothing_is_shared_yet(lake: Run) -> None:
+    name = f"q-{new_id()}"
+    flags = "--pool gpus --match-tag gpu:h100 --match-tag zone:a --match-runner docker --steal-delay 5"
+    code, out, err = lake("queues", "add", name, "--elasticity", "fully-elastic", *flags.split(), "--json")
+    assert (code, "not shared yet" in err) == (0, True)
+    assert json.loads(out)["elasticity"] == {
+        "kind": "fully_elastic",
+        "pool": "gpus",
+        "match": {"tags": ["gpu:h100", "zone:a"], "runners": ["docker"]},
+        "steal_delay_s": 5,
+    }
+    row = told(lake, "queues", "patch", name, "--match-runner", "kube")
+    assert (row["elasticity"]["match"], row["elasticity"]["pool"]) == ({"runners": ["kube"]}, "gpus")
+
+
 @pytest.mark.inventory("C-183", "C-184", "C-185")
 def test_a_queue_goes_through_its_states_and_away(lake: Run) -> None:
     name = f"q-{new_id()}"

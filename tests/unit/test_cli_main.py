@@ -87,6 +87,17 @@ def test_a_verb_without_its_group_says_where_it_is(verb: str, meant: str, capsys
     assert capsys.readouterr().err.startswith(f"error: unknown command '{verb}' (did you mean {meant}")
 
 
+@pytest.mark.inventory("C-1447")
+def test_a_name_given_as_an_option_is_told_that_it_stands_by_itself(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["providers", "add", "--name", "my-aws", "--type", "aws"]) == ExitCode.USAGE
+    said = capsys.readouterr().err
+    assert said.startswith(
+        "error: no such option '--name'\nhint: <name> stands by itself: `lakeshore providers add <name>"
+    )
+    assert main(["providers", "add", "my-aws", "--launcher", "EC2", "--jsno"]) == ExitCode.USAGE
+    assert "did you mean '--json'" in capsys.readouterr().err.lower()
+
+
 @pytest.mark.inventory("C-014", "C-659")
 @pytest.mark.parametrize(
     "arguments",

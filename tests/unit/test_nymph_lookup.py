@@ -66,14 +66,21 @@ def test_a_named_file_must_be_there_and_be_read(tmp_path: Path) -> None:
         started(Flags(config=str(tmp_path / "latin")))
 
 
-@pytest.mark.inventory("N-020")
-def test_the_variables_are_spelled_as_documented_and_the_near_ones_are_warned_of(tmp_path: Path) -> None:
+@pytest.mark.inventory("N-020", "C-1473")
+def test_the_variables_are_spelled_as_documented_and_the_near_ones_stand_in_and_are_told(tmp_path: Path) -> None:
+    own = write(tmp_path / "own.toml", label("own"))
     other = write(tmp_path / "other.toml", label("other"))
-    found = started(LAKESHORE_CONFIG=str(other), LAKESHORE_QUEUE="gpu")
-    assert (found.path, found.config.daemon.label, found.queue) == (None, "", "default")
-    assert "named by LAKESHORED_CONFIG" in found.warnings[0]
-    assert "reads DREAMLAKE_QUEUE" in found.warnings[1]
-    assert started(LAKESHORE_QUEUE="gpu", DREAMLAKE_QUEUE="cpu").warnings == ()
+    near = {"LAKESHORE_CONFIG": str(other), "LAKESHORE_QUEUE": "gpu"}
+    found = started(**near)
+    assert (found.path, found.config.daemon.label, found.queue) == (other, "other", "gpu")
+    assert "for LAKESHORED_CONFIG is not set" in found.warnings[0]
+    assert "for DREAMLAKE_QUEUE is not set" in found.warnings[1]
+    documented = started(**near, LAKESHORED_CONFIG=str(own), DREAMLAKE_QUEUE="cpu")
+    assert (documented.config.daemon.label, documented.queue, documented.warnings) == ("own", "cpu", ())
+    flags = started(Flags(config=str(own), queue="flag"), **near)
+    assert (flags.config.daemon.label, flags.queue, flags.warnings) == ("own", "flag", ())
+    with pytest.raises(ConfigError, match="LAKESHORE_QUEUE — "):
+        started(LAKESHORE_QUEUE="a/b/*c")
 
 
 @pytest.mark.inventory("N-014")
@@ -250,8 +257,8 @@ def test_every_variable_that_is_read_is_documented() -> None:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "get"
         if node.args and isinstance(node.args[0], ast.Constant)
     }
-    documented = {"LAKESHORED_CONFIG", "LAKESHORE_SERVER", "LAKESHORE_TOKEN", "DREAMLAKE_QUEUE", "RUST_LOG"}
-    assert read == documented | {"LAKESHORE_LOG_FORMAT", "HOME", "LAKESHORE_QUEUE"}
+    assert read == {"LAKESHORE_SERVER", "LAKESHORE_TOKEN", "RUST_LOG", "LAKESHORE_LOG_FORMAT", "HOME"}
+    assert lookup._INSTEAD.keys() == {"LAKESHORED_CONFIG", "DREAMLAKE_QUEUE"}
 
 
 def test_a_home_is_no_must() -> None:

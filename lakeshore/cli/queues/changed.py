@@ -1,7 +1,7 @@
 """`lakeshore queues add|patch|pause|resume|drain|archive|unarchive|rm`: what is decided.
 
-`--elasticity` takes hyphens, the server underscores. The server takes whole objects: `patch` reads the row, and sends
-it back with what the flags change.
+`--elasticity` takes hyphens and underscores, the server underscores alone. The server takes whole objects: `patch`
+reads the row, and sends it back with what the flags change.
 Reference: cli/examples/queues-and-jobs.md; get-started/queues.md; get-started/elasticity.md.
 """
 
@@ -22,21 +22,34 @@ from ..failures import Failure
 from ..listing import json_option
 from ..named import Named
 from ..numbers import Length, Seconds, Whole
-from ..output import plain, print_json
+from ..output import plain, print_json, say
 from ..server import connect, server_options
 from .shown import name_argument
 
 F = TypeVar("F", bound=Callable[..., Any])
 KINDS = ("fifo", "priority", "boltzmann", "filo")
 ELASTICITIES = ("fixed", "fully-elastic", "pool-with-threshold", "max-count")
-BOUNDS = {"least": "min", "most": "max", "threshold": "threshold"}
+BOUNDS = {"least": "min", "most": "max", "threshold": "threshold", "pool": "pool", "steal_delay": "steal_delay_s"}
+MATCH = {"match_tag": "tags", "match_runner": "runners"}
+SHARING = ("pool", "steal_delay", *MATCH)
 ADMISSION = {
     "max_depth": "max_depth",
     "on_full": "on_full",
     "rate_limit": "rate_limit",
     "deadline_cutoff": "deadline_cutoff_s",
 }
+KIND_PARAMS = {"temperature": "temperature", "priority_field": "priority_field"}
 TEMPLATE = ("instance_type", "image_id", "runner")
+
+
+class Policy(click.Choice[str]):
+    """How many daemons serve a queue, in either spelling; as the wire has it."""
+
+    def __init__(self) -> None:
+        super().__init__(ELASTICITIES)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        return str(super().convert(value.replace("_", "-"), param, ctx)).replace("-", "_")
 
 
 def _with(*options: Callable[[F], F]) -> Callable[[F], F]:
@@ -60,6 +73,10 @@ limits = _with(
     click.option("--min", "least", type=Whole(0), metavar="<n>", help="Elasticity: daemons at least."),
     click.option("--max", "most", type=Whole(0), metavar="<n>", help="Elasticity: daemons at most."),
     click.option("--threshold", type=Seconds(0, 1), metavar="<0.0-1.0>", help="Elasticity: utilization to grow at."),
+    click.option("--pool", metavar="<name>", help="Elasticity: queues of one name share their daemons."),
+    click.option("--match-tag", multiple=True, metavar="<tag>", help="Of its pool, daemons with the tag. Repeatable."),
+    click.option("--match-runner", multiple=True, metavar="<name>", help="The same of a runner. Repeatable."),
+    click.option("--steal-delay", type=Seconds(0), metavar="<s>", help="So long is one idle before it helps out."),
     click.option("--max-depth", type=Whole(1), metavar="<n>", help="Calls that may be queued."),
     click.option("--on-full", type=click.Choice(("reject", "block")), help="What a full queue does with a submit."),
     click.option("--rate-limit", type=float, callback=_rate, metavar="<n>", help="Calls that begin in a second."),
@@ -68,12 +85,13 @@ limits = _with(
     click.option("--temperature", type=float, callback=_rate, metavar="<T>", help="Of a boltzmann queue."),
     click.option("--priority-field", metavar="<name>", help="Of a priority queue: the run config's field."),
 )  # fmt: skip
+policy = click.option("--elasticity", type=Policy(), help="How many daemons serve it.")
 
 
 @click.command()
 @click.argument("name", metavar="<name>")
 @click.option("--kind", type=click.Choice(KINDS), default="fifo", show_default=True, help="Which call is next.")
-@click.option("--elasticity", type=click.Choice(ELASTICITIES), help="How many daemons serve it.")
+@policy
 @click.option("--instance-type", metavar="<type>", help="Of a daemon that is launched for it.")
 @click.option("--image-id", metavar="<id>", help="Of a daemon that is launched for it.")
 @click.option("--runner", metavar="<name>", help="Of a daemon that is launched for it.")
@@ -81,15 +99,13 @@ limits = _with(
 @json_option
 @server_options
 @click.pass_context
-def add(ctx: click.Context, /, name: str, kind: str, elasticity: str | None, **given: Any) -> None:
+def add(ctx: click.Context, /, name: str, kind: str, **given: Any) -> None:
     """Make a queue. A submit makes its queue, too, with nothing set."""
     try:
         check_slug(name)
     except NameError_ as error:
         raise click.BadParameter(str(error), param_hint="'<name>'") from error
     asked: dict[str, Any] = {"name": name, "kind": kind, **_changed(given, {})}
-    if elasticity is not None or "elasticity" in asked:
-        asked["elasticity"] = {**asked.get("elasticity", {}), "kind": (elasticity or "fixed").replace("-", "_")}
     template = {field: given[field] for field in TEMPLATE if given[field] is not None}
     asked |= {"daemonTemplate": template} if template else {}
     with connect(ctx) as server:
@@ -99,17 +115,20 @@ def add(ctx: click.Context, /, name: str, kind: str, elasticity: str | None, **g
 
 @click.command()
 @name_argument
+@click.option("--kind", type=click.Choice(KINDS), help="Which call is next.")
+@policy
 @limits
 @json_option
 @server_options
 @click.pass_context
-def patch(ctx: click.Context, /, name: str, **given: Any) -> None:
+def patch(ctx: click.Context, /, name: str, kind: str | None, **given: Any) -> None:
     """Change a queue. An empty --provider or --description clears it."""
     with connect(ctx) as server:
         queues = Queues(server)
-        if not _changed(given, {}):
+        if kind is None and not _changed(given, {}):
             raise click.UsageError("name something to change")
-        row = queues.patch(name, _changed(given, queues.show(name)))
+        change = _changed(given, queues.show(name))
+        row = queues.patch(name, change if kind is None else {**change, "kind": kind})
     _done(row, given, "changed")
 
 
@@ -177,15 +196,20 @@ def _changed(given: Mapping[str, Any], row: Mapping[str, Any]) -> dict[str, Any]
         made["providerRef"] = given["provider"] or None
     if given["run_config"] is not None:
         made["runConfig"] = _object(given["run_config"])
-    for field, names, base in (
-        ("elasticity", BOUNDS, {"kind": "fixed"}),
-        ("admission", ADMISSION, {}),
-        ("kindParams", {"temperature": "temperature", "priority_field": "priority_field"}, {}),
-    ):
+    if policy := _policy(given):
+        made["elasticity"] = {"kind": "fixed", **(row.get("elasticity") or {}), **policy}
+    for field, names in (("admission", ADMISSION), ("kindParams", KIND_PARAMS)):
         said = {name: given[flag] for flag, name in names.items() if given[flag] is not None}
         if said:
-            made[field] = {**base, **(row.get(field) or {}), **said}
+            made[field] = {**(row.get(field) or {}), **said}
     return made
+
+
+def _policy(given: Mapping[str, Any]) -> dict[str, Any]:
+    """What the flags say of its elasticity. `match` is one thing: what is not named of it is not asked for."""
+    said = {name: given[flag] for flag, name in {"elasticity": "kind", **BOUNDS}.items() if given[flag] is not None}
+    match = {name: list(given[flag]) for flag, name in MATCH.items() if given[flag]}
+    return {**said, **({"match": match} if match else {})}
 
 
 def _object(text: str) -> dict[str, Any] | None:
@@ -201,6 +225,8 @@ def _object(text: str) -> dict[str, Any] | None:
 
 
 def _done(row: Mapping[str, Any], given: Mapping[str, Any], what: str) -> None:
+    if any(given.get(flag) for flag in SHARING):
+        say("a pool and what belongs to it are stored; daemons are not shared yet")
     if given["as_json"]:
         print_json(row)
     else:
