@@ -33,7 +33,7 @@ kwarg_option = click.option(
 
 def file_option(what: str) -> Callable[[F], F]:
     """`--config-file`, and what the file is to a verb."""
-    return click.option("--config-file", "file", metavar="<path>", help=f"YAML or JSON: {what}.")
+    return click.option("--config-file", "file", type=click.Path(), metavar="<path>", help=f"YAML or JSON: {what}.")
 
 
 def config_of(file: str | None, pairs: tuple[str, ...]) -> Row:

@@ -96,7 +96,9 @@ class Shell:
 def shell(name: str, home: Path, program: str = "", **environment: str) -> Iterator[Shell]:
     """Start one. `program` is Python that runs in `lakeshore` before its command line does."""
     (home / "bin").mkdir(parents=True)
-    (home / ".config" / "fish").mkdir(parents=True)
+    (home / ".config" / "fish").mkdir(parents=True, exist_ok=True)
+    # Where it is, fish makes no completions of all manuals of the machine, in a process that outlives the shell.
+    (home / ".local" / "share" / "fish" / "generated_completions").mkdir(parents=True, exist_ok=True)
     file = home / "bin" / "lakeshore"
     start = f"import sys\nsys.path[:0] = [{str(ROOT)!r}]\n{program}\n"
     start += "from lakeshore.cli.main import main\nsys.exit(main())\n"

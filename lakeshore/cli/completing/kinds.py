@@ -17,6 +17,7 @@ SERVED = {  # kind -> (route, the list in its answer, the names in a row)
     "storages": ("/v1/namespaces/{ns}/storages", "storages", "name"),
     "daemons": ("/v1/namespaces/{ns}/workers", "workers", "id", "label"),
     "invocations": (f"/v1/namespaces/{{ns}}/invocations?limit={MOST_INVOCATIONS}", "invocations", "id"),
+    "execs": (f"/v1/namespaces/{{ns}}/exec?limit={MOST_INVOCATIONS}", "execs", "exec_id"),
     "queues": ("/v1/producer/queues", "queues", "name"),
     "namespaces": ("/v1/admin/namespaces", "namespaces", "name"),
     "tokens": ("/v1/namespaces/{ns}/tokens", "tokens", "id"),

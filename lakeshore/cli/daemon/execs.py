@@ -15,11 +15,12 @@ from lakeshore.client.execs import Execs
 from ..exec.following import follow as follow_to_the_end
 from ..exec.following import wait_option
 from ..listing import Listing, json_option
+from ..named import Named
 from ..output import age, plain, print_json
 from ..server import connect, same_server, server_options
 
 LINE = 60
-id_argument = click.argument("exec_id", metavar="<exec-id>")
+id_argument = click.argument("exec_id", metavar="<exec-id>", type=Named("execs"))
 
 
 @click.command()

@@ -22,7 +22,9 @@ VERBS = {
 
 
 @click.group(cls=LazyGroup, verbs=VERBS, invoke_without_command=True)
-@click.option("--config", metavar="<path>", help="The daemon's configuration file (LAKESHORED_CONFIG).")
+@click.option(
+    "--config", type=click.Path(), metavar="<path>", help="The daemon's configuration file (LAKESHORED_CONFIG)."
+)
 @click.option("--server", metavar="<url>", help="Control plane (LAKESHORE_SERVER).")
 @click.option("--token", metavar="<token>", help="Bearer token; better in LAKESHORE_TOKEN or a file.")
 @click.option(

@@ -24,7 +24,9 @@ USUAL_URL = "http://127.0.0.1:9876"
 
 @click.command("tui")
 @click.option("--url", metavar="<url>", help="The daemon's status page; the default is what its configuration says.")
-@click.option("--config", metavar="<path>", help="The daemon's configuration file (LAKESHORED_CONFIG).")
+@click.option(
+    "--config", type=click.Path(), metavar="<path>", help="The daemon's configuration file (LAKESHORED_CONFIG)."
+)
 @click.option(
     "--interval",
     type=Seconds(max=86_400),

@@ -53,7 +53,9 @@ class Uploaded:
 @click.option(ALL, "every", is_flag=True, help="Every host of the configuration, each place once.")
 @click.option("--interactive", is_flag=True, help="Pick from a list, whatever is named.")
 @click.option("--with-key", is_flag=True, help="Keep the private key itself on the server, sealed.")
-@click.option("--key-secret", metavar="<name>", help="The key's name there (default: ssh-<alias>).")
+@click.option(
+    "--key-secret", type=Named("secrets"), metavar="<name>", help="The key's name there (default: ssh-<alias>)."
+)
 @click.option("--name", metavar="<provider>", help="The provider's name (default: the alias).")
 @click.option("--user", metavar="<name>", help="Instead of the configuration's.")
 @click.option("--host", metavar="<name>", help="Instead of the configuration's HostName.")

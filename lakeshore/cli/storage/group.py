@@ -60,7 +60,7 @@ def _there(ctx: click.Context, name: str) -> Iterator[tuple[ApiClient, str]]:
 @click.option("--prefix", metavar="<prefix>", help="The directory, of kind s3-prefix.")
 @click.option("--region", metavar="<region>", help="Its region.")
 @click.option("--endpoint", metavar="<url>", help="The store's URL, where it is not AWS.")
-@click.option("--creds", metavar="<secret>", help="The secret with its keys (kind aws_keypair).")
+@click.option("--creds", type=Named("secrets"), metavar="<secret>", help="The secret with its keys (kind aws_keypair).")
 @click.option("--description", metavar="<text>", help="What it is for.")
 @kwarg_option
 @file_option("its config; --kwarg and the options go over it")

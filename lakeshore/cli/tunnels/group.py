@@ -37,7 +37,13 @@ def tunnels() -> None:
 @tunnels.command()
 @click.argument("name", metavar="<name>")
 @click.option("--kind", type=click.Choice((WIREGUARD,)), default=WIREGUARD, show_default=True, help="What it is.")
-@click.option("--config-file", "file", metavar="<path>", help="A wg-quick .conf; or YAML or JSON, sent as it is.")
+@click.option(
+    "--config-file",
+    "file",
+    type=click.Path(),
+    metavar="<path>",
+    help="A wg-quick .conf; or YAML or JSON, sent as it is.",
+)
 @click.option("--conf", "ini", metavar="<ini>", help="What a wg-quick file says, instead of one.")
 @json_option
 @server_options
