@@ -81,6 +81,8 @@ class Workers:
         self._clock = clock
         self._heard: dict[tuple[str, str], float] = {}
         """When each was last heard of, on the monotonic clock."""
+        self._signed: dict[tuple[str, str], bool] = {}
+        """Whether each one's last poll was signed by its own key."""
         self._since = -math.inf
         """Nobody is silent for longer than since then."""
 
@@ -99,13 +101,14 @@ class Workers:
         for row in self._orders.delivered(ns, id_):
             await self.setup_ended(ns, id_, row.id, {"exit_code": -1, "error": "daemon restarted"})
 
-    def polled(self, ns: str, id_: str, *, capacity: int, draining: bool, holds: bool) -> bool:
+    def polled(self, ns: str, id_: str, *, capacity: int, draining: bool, holds: bool, signed: bool = False) -> bool:
         """A poll came. True for the goodbye of a worker: call `left` then."""
         row = self._rows.get(ns, id_)
         if row is None:
             return draining and not holds and self._rows.is_removed(ns, id_)
         self._rows.touch((ns, id_))
         self._heard[ns, id_] = trio.current_time()
+        self._signed[ns, id_] = signed
         if row.state == "active" and not draining:
             return False
         for event in self._events(row, capacity, draining, holds):
@@ -157,6 +160,10 @@ class Workers:
         if text != row.info:
             await self._rows.change(row, info=text)
         return True
+
+    def last_poll_signed(self, ns: str, id_: str) -> bool | None:
+        """Whether it was; None before the first poll since this server started."""
+        return self._signed.get((ns, id_))
 
     def offer(self, ns: str, id_: str) -> Offer:
         """What a worker has, by what it said last; one without a row has said nothing."""
@@ -227,6 +234,7 @@ class Workers:
         await self._rows.remove(rows, *notes)
         for row in rows:
             self._heard.pop((row.ns, row.id), None)
+            self._signed.pop((row.ns, row.id), None)
             self._orders.rouse(row.ns, row.id)
             await self._orders.abandoned(row.ns, row.id, "daemon killed", for_good=True)
 

@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 import trio
 from served import ADMIN, JSON, Served, new_id, one, running
-from signer import KEYS, POLL, Signer, text
+from signer import HELLO, KEYS, POLL, Signer, text
 
+from lakeshore.cli.main import main
 from lakeshore.net.target import parse_target
 from lakeshore.nymph.identity import Identity, KeyFile
 from lakeshore.nymph.transport import Transport
@@ -265,6 +266,29 @@ def test_a_label_more_is_a_worker_more_with_a_key_of_its_own(secured_server: Ser
 
 
 # --- signed requests
+
+
+@pytest.mark.inventory("C-1475")
+def test_a_signature_is_no_must_and_daemon_show_says_whether_the_last_poll_had_one(
+    secured_server: Served, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    ns = namespace(secured_server)
+    daemon = enrolled(secured_server, ns)
+    unsigned = {key: said for key, said in Signer(secured_server, "plain").hello_body().items() if key != "public_key"}
+    plain = secured_server.post(HELLO, unsigned, X_LS_Namespace=ns).body["worker_id"]
+
+    def signed(worker: str) -> str:
+        given = {"LAKESHORE_URL": secured_server.url, "LAKESHORE_CLIENT_TOKEN": ADMIN, "LAKESHORE_NAMESPACE": ns}
+        for name, value in {**given, "XDG_CONFIG_HOME": str(tmp_path)}.items():
+            monkeypatch.setenv(name, value)
+        assert main(["daemon", "show", worker]) == 0
+        (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("lastPollSigned ")]
+        return line.split()[1]
+
+    assert signed(daemon.worker_id) == "—"
+    assert daemon.poll().status == 200
+    assert secured_server.post(POLL, {"worker_id": plain, "timeout_s": 0}, X_LS_Namespace=ns).status == 200
+    assert (signed(daemon.worker_id), signed(plain)) == ("yes", "no")
 
 
 @pytest.mark.inventory("S-473", "S-466", "S-471")

@@ -123,6 +123,8 @@ def describe(row: Mapping[str, Any], now: datetime) -> list[str]:
             facts.append(f"{key:<{width}}{plain(', '.join(map(str, value)) or '—')}")
         elif key.endswith(("At", "Until")) and moment(value) is not None:
             facts.append(f"{key:<{width}}{local_time(value, now)}")
+        elif isinstance(value, bool):
+            facts.append(f"{key:<{width}}{'yes' if value else 'no'}")
         else:
             facts.append(f"{key:<{width}}{'—' if value in (None, '') else plain(value)}")
     return facts + nested

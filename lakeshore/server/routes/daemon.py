@@ -158,7 +158,7 @@ async def poll(app: App, request: Request, caller: Caller) -> Response:
         if asked.n is None or asked.n < 1:
             raise bad_field("n", "must be an integer from 1, above the last poll's")
     await app.orders.acknowledge(caller.ns, asked.worker_id, asked.session or "", asked.seen)
-    await _note(app, caller.ns, asked, acks)
+    await _note(app, caller, asked, acks)
     if asked.session is None:
         return await _poll_foreign(app, request, caller, asked, acks, timeout_s)
     assert asked.n is not None, "checked above"
@@ -193,15 +193,16 @@ def _is_anothers(app: App, caller: Caller, pair: Held) -> bool:
     return lease is not None and lease.claim == pair.claim and lease.worker != caller.worker
 
 
-async def _note(app: App, ns: str, asked: PollRequest, acks: _Acks) -> None:
+async def _note(app: App, caller: Caller, asked: PollRequest, acks: _Acks) -> None:
     """What a poll tells of its worker."""
-    worker = asked.worker_id
+    ns, worker = caller.ns, asked.worker_id
     # A command is in no list of a poll; whoever leaves says goodbye once it has told how the last one ended.
     runs_commands = app.execs.running_of(ns, worker) > 0
     # Who has a session lists what it holds; what it says in `invocations` besides may be a last word on its way out.
     listed = asked.invocations if asked.session is None else asked.held
     holds = bool(listed or acks.reports or acks.refused or runs_commands)
-    if app.workers.polled(ns, worker, capacity=asked.capacity, draining=asked.draining, holds=holds):
+    signed = caller.key is not None
+    if app.workers.polled(ns, worker, capacity=asked.capacity, draining=asked.draining, holds=holds, signed=signed):
         await app.workers.left(ns, worker)
     if asked.draining and not holds:
         app.dispatcher.pollers.left(ns, worker)

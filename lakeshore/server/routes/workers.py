@@ -154,8 +154,11 @@ class WorkerList(TypedDict):
 
 
 class WorkerShown(WorkerRowShown):
-    """A worker, what waits for it, and how its last scripts ended."""
+    """A worker, what waits for it, and how its last scripts ended. `lastPollSigned`: null before its first poll since
+    the server started.
+    """
 
+    lastPollSigned: bool | None
     pendingSetupCommands: list[dict[str, Any]]
     orders: list[dict[str, Any]]
     setups: list[dict[str, Any]]
@@ -248,6 +251,7 @@ async def show(app: App, request: Request, caller: Caller) -> Response:
     delivered = app.orders.delivered(caller.ns, row.id)
     told: WorkerShown = {
         **row_body(app, row, _running(app, caller.ns)),
+        "lastPollSigned": app.workers.last_poll_signed(caller.ns, row.id),
         "pendingSetupCommands": [{"id": one.id, **one.body} for one in waiting if one.kind == SETUP],
         "orders": [
             {"id": one.id, "kind": one.kind, "body": dict(one.body), "createdAt": iso(one.at)}
