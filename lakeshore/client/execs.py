@@ -52,14 +52,14 @@ class Execs:
 
     def start(self, worker_id: str, asked: Asked) -> Row:
         """Queue it on that daemon: `{exec_id, worker_id}`."""
-        return self._api.map("POST", self._api.ours("workers", worker_id, "exec"), body=asked.body())
+        return self._api.map("POST", self._api.ours("exec"), body={**asked.body(), "worker_id": worker_id})
 
     def run(self, worker_id: str, asked: Asked, *, wait_s: float = LONGEST_WAIT_S) -> Row:
         """Queue it there and wait, in one request: the whole record when it has ended within `wait_s`, else as `start`
         answers. Whoever loses the answer does not know its id.
         """
-        path = self._api.ours("workers", worker_id, "exec")
-        return self._api.map("POST", path, [("wait_s", f"{wait_s:g}")], body=asked.body())
+        body = {**asked.body(), "worker_id": worker_id}
+        return self._api.map("POST", self._api.ours("exec"), [("wait_s", f"{wait_s:g}")], body=body)
 
     def route(self, queue: str, asked: Asked) -> Row:
         """Queue it on a member of that queue: `{exec_id, worker_id}`."""
