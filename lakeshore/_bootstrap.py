@@ -32,6 +32,7 @@ TEMPORARY = "lakeshore-run-"
 UNUSED_AFTER = 30 * 86400  # seconds
 PATIENCE = 60  # seconds to wait for another first run, which may have been stopped
 KEPT = re.compile(r"(msgpack|nacl)/|_cffi_backend")  # of the wheels of compiled modules, without
+AT_ONCE = re.compile(r"/_vendor/(click|yaml|msgpack|h11|cloudpickle)/")  # what commands and calls load
 NOT_KEPT = ("/", ".c", ".h", ".pyi", ".pyx", ".pxd")
 
 
@@ -395,9 +396,12 @@ def forget_compiled(root: str) -> None:
 
 
 def compile_own(root: str, paths: list[str]) -> None:
-    """Modules are compiled when they are first imported; where Python may not store that, ours are compiled now."""
+    """Modules are compiled when they are first imported; where Python may not store that (as images often say in
+    PYTHONDONTWRITEBYTECODE), ours are compiled now, and what is `AT_ONCE`: else each start would compile these again.
+    """
     for path in paths:
-        if path.endswith(".py") and "/_vendor/" not in path[len(root) :]:
+        name = path[len(root) :]
+        if name.endswith(".py") and ("/_vendor/" not in name or AT_ONCE.search(name)):
             try:
                 py_compile.compile(path, doraise=True, invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH)
             except py_compile.PyCompileError:

@@ -15,7 +15,6 @@ from __future__ import annotations
 import getpass
 import os
 import re
-import secrets
 import sys
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -201,7 +200,7 @@ def _mint(url: str, namespace: str, admin: str, base: str) -> str:
                     say(f"namespace {namespace!r} did not exist; it does now")
                     return _minted(server, name)
                 if error.status == 409:  # twice in one second
-                    return _minted(server, f"{name[: 64 - 5]}-{secrets.token_hex(2)}")
+                    return _minted(server, f"{name[: 64 - 5]}-{os.urandom(2).hex()}")
                 raise
         except NotLakeshore:
             raise

@@ -20,8 +20,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from lakeshore.config.auth import SavedLogin, read_saved_login, same_server
 from lakeshore.config.errors import ConfigError
@@ -38,8 +37,7 @@ UNCONFIGURED = "server not configured — run `lakeshore auth login --server <ur
 NO_ADMIN = "LAKESHORE_ADMIN_TOKEN is required for admin commands."
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
+class Choice(NamedTuple):
     """A server to talk to. The token is not part of its text."""
 
     url: str

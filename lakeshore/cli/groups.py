@@ -5,12 +5,12 @@ Reference: cli.md ("a usage mistake prints the help of the command you got wrong
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import Any
 
 import click
 
 from .exits import ExitCode
+from .loading import load
 from .nearest import meant, or_
 from .table import COMMANDS, NOT_BUILT, Entry, overview
 
@@ -99,7 +99,7 @@ class LazyGroup(Group):
         if where is None:
             return self._absent(cmd_name) or super().get_command(ctx, cmd_name)
         module, attribute = where.split(":")
-        command: click.Command = getattr(import_module(module), attribute)
+        command: click.Command = getattr(load(module), attribute)
         return command
 
     def _absent(self, name: str) -> click.Command | None:
@@ -119,7 +119,7 @@ class Program(Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         entry = COMMANDS.get(self.aliases.get(cmd_name, cmd_name))
         if entry is not None:
-            command: click.Command = getattr(import_module(entry.module), entry.attribute)
+            command: click.Command = getattr(load(entry.module), entry.attribute)
             return command
         missing = NOT_BUILT.get(cmd_name)
         return None if missing is None else _not_built(cmd_name, missing)

@@ -15,15 +15,16 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import islice
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import click
-
-from lakeshore.client.following import Follower
 
 from .numbers import Whole
 from .output import json_text, plain, say, table_text
 from .watching import shown
+
+if TYPE_CHECKING:
+    from lakeshore.client.api import ApiClient
 
 F = TypeVar("F", bound=Callable[..., Any])
 R = TypeVar("R")
@@ -102,12 +103,12 @@ class Listing(Generic[R]):
         return table_text(self.columns, cells, right=self.right, flexible=self.gives)
 
 
-def watched(look: Callable[[], Listing[Any]], every: float | None, changes: Follower) -> None:
-    """Printed, or with `every` shown again and again."""
+def watched(look: Callable[[], Listing[Any]], every: float | None, server: ApiClient, kind: str) -> None:
+    """Printed, or with `every` shown again and again: see `watching.shown`."""
     if every is None:
         look().print()
     else:
-        shown(lambda: look().text(), every, changes)
+        shown(lambda: look().text(), every, server, kind)
 
 
 def facts(pairs: Iterable[tuple[str, object]]) -> list[str]:

@@ -56,6 +56,7 @@ def _run(arguments: list[str]) -> int:
         from .completing.suggest import main as suggest  # wall: a Tab waits for it
 
         return suggest(arguments[2:])
-    from .program import run  # wall: click costs more than all the rest
+    from .loading import load  # wall: click costs more than all the rest
 
-    return run(arguments)
+    code: int = load("lakeshore.cli.program").run(arguments)
+    return code

@@ -11,8 +11,7 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import click
 
@@ -37,8 +36,7 @@ url_option = click.option("--url", **_URL)
 namespace_option = click.option("--namespace", **_NAMESPACE)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Flags:
+class Flags(NamedTuple):
     """What a line says of the server; a namespace that it does not say is what the program was told before the verb."""
 
     url: str | None
@@ -56,7 +54,7 @@ def server_options(command: F) -> F:
 def flags(ctx: click.Context) -> Flags:
     """Those of a verb with `server_options`."""
     said = Flags(**ctx.meta[_KEPT])
-    return said if said.namespace else replace(said, namespace=ctx.find_object(str))
+    return said if said.namespace else said._replace(namespace=ctx.find_object(str))
 
 
 def chosen(ctx: click.Context, *, namespace: str | None = None) -> Choice:

@@ -20,7 +20,7 @@ from typing import Any
 import click
 
 from lakeshore.client.steering import in_yaml
-from lakeshore.config.modes import MARKER
+from lakeshore.config.marker import MARKER
 
 from .exits import ExitCode
 from .failures import Failure

@@ -10,16 +10,19 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from lakeshore.client.errors import ApiError
-from lakeshore.client.following import Follower
 from lakeshore.net.errors import NetError, ProtocolViolation
 
 from .numbers import Seconds
 from .output import say
+
+if TYPE_CHECKING:
+    from lakeshore.client.api import ApiClient
+    from lakeshore.client.following import Follower
 
 F = TypeVar("F", bound=Callable[..., Any])
 USUAL_S = 2.0
@@ -38,11 +41,14 @@ def watch_option(command: F) -> F:
     )(command)
 
 
-def shown(look: Callable[[], str], every: float | None, changes: Follower | None = None) -> None:
-    """Print what `look` says; with `every` again after so many seconds, or when something changed, for ever."""
+def shown(look: Callable[[], str], every: float | None, server: ApiClient, kind: str) -> None:
+    """Print what `look` says; with `every` again after so many seconds, or when one of that kind changed, for ever."""
     if every is None:
         sys.stdout.write(look())
         return
+    from lakeshore.client.following import Follower  # wall: most look once
+
+    changes = Follower(server, (kind,))
     screen = sys.stdout.isatty()
     if screen:
         sys.stdout.write("\x1b[2J")

@@ -2,6 +2,7 @@
 
 Rule: what others chose (a server, a worker, a tool, a file) is shown with these written out, and JSON has them escaped,
 so that it is the same document. What joins the parts of a letter or of an emoji is left alone.
+The expressions are compiled when a text has something for them, which hardly any has.
 """
 
 from __future__ import annotations
@@ -13,30 +14,32 @@ _BEYOND: Final = (
     "\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff\ufff9-\ufffb\U000e0000-\U000e007f"
 )
 """Besides the controls of ASCII."""
-_IN_LINES: Final = re.compile(f"[\x00-\x08\x0b-\x1f{_BEYOND}]")
-_IN_A_LINE: Final = re.compile(f"[\x00-\x1f{_BEYOND}]")
-_IN_JSON: Final = re.compile(f"[{_BEYOND}]")
+_IN_LINES: Final = f"[\x00-\x08\x0b-\x1f{_BEYOND}]"
+_IN_A_LINE: Final = f"[\x00-\x1f{_BEYOND}]"
+_IN_JSON: Final = f"[{_BEYOND}]"
 _DRAWN: Final = {"\n": "⏎", "\t": " "}
 
 
 def in_lines(text: str) -> str:
     """Text that may have lines and tabs."""
-    return text if text.isprintable() else _IN_LINES.sub(_written, text)
+    return text if text.isprintable() else re.sub(_IN_LINES, _written, text)
 
 
 def in_a_line(text: str) -> str:
     """Text on one line: `⏎` for a new one."""
-    return text if text.isprintable() else _IN_A_LINE.sub(lambda one: _DRAWN.get(one.group()) or _written(one), text)
+    return (
+        text if text.isprintable() else re.sub(_IN_A_LINE, lambda one: _DRAWN.get(one.group()) or _written(one), text)
+    )
 
 
 def in_json(text: str) -> str:
     """A JSON document, or a part of one, with more characters escaped."""
-    return text if text.isascii() and "\x7f" not in text else _IN_JSON.sub(_as_json, text)
+    return text if text.isascii() and "\x7f" not in text else re.sub(_IN_JSON, _as_json, text)
 
 
 def in_yaml(text: str) -> str:
     """A YAML document whose texts with such characters are between double quotes, with these escaped."""
-    return text if text.isascii() and "\x7f" not in text else _IN_JSON.sub(_written, text)
+    return text if text.isascii() and "\x7f" not in text else re.sub(_IN_JSON, _written, text)
 
 
 def _written(found: re.Match[str]) -> str:

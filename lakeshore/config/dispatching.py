@@ -17,7 +17,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from .errors import ConfigError
-from .modes import FIELDS, MARKER, RunConfig
+from .marker import MARKER
+from .modes import FIELDS, RunConfig
 
 _OF_THE_CALL = frozenset({"queue", "key", "priority", "prefix", "parent", "name", "mode"})
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import yaml
 
+from .marker import MARKER
 from .modes import (
     BACKENDS,
     DEFAULT,
     KNOWN_PROVIDER_TAGS,
-    MARKER,
     RUNNERS,
     TAG,
     DreamRc,

@@ -18,8 +18,6 @@ BACKENDS = ("local", "fabric")
 LOCAL = "local"
 DEFAULT = "default"
 """The name that the root answers to."""
-MARKER = "$secret"
-"""The one key of a map that refers to a secret of the server."""
 _BY_DAEMON = ("EC2", "GCE")
 
 Source = Literal["explicit", "env", "workspace", "home", "server", "cache", "none"]

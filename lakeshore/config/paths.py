@@ -20,6 +20,11 @@ def cache_dir(environ: Mapping[str, str] = os.environ) -> Path:
     return _base(environ.get("XDG_CACHE_HOME", ""), "~/.cache") / "lakeshore"
 
 
+def data_dir(environ: Mapping[str, str] = os.environ) -> Path:
+    """`$XDG_DATA_HOME/lakeshore`, else `~/.local/share/lakeshore`."""
+    return _base(environ.get("XDG_DATA_HOME", ""), "~/.local/share") / "lakeshore"
+
+
 def auth_file(environ: Mapping[str, str] = os.environ) -> Path:
     """The saved login."""
     return config_dir(environ) / "auth.yml"

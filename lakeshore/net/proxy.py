@@ -15,13 +15,26 @@ import base64
 import ipaddress
 import re
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from urllib.parse import unquote, urlsplit
 
-from .target import Proxy, Target
+from .target import Target
 
 _PORTS = {"http": 1080, "https": 443}  # as curl has it
 _SEPARATORS = re.compile(r"[,\s]+")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proxy:
+    """What stands between. `authorization` is the value of Proxy-Authorization."""
+
+    tls: bool
+    host: str
+    port: int
+    authorization: str | None = None
+
+    def __repr__(self) -> str:
+        return f"Proxy({self.host}:{self.port})"
 
 
 def through_proxy(target: Target, environ: Mapping[str, str]) -> Target:

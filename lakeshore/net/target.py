@@ -9,24 +9,15 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
+
+if TYPE_CHECKING:
+    from .proxy import Proxy
 
 DEFAULT_PORTS = {"http": 80, "https": 443}
 _HOST = re.compile(r"[A-Za-z0-9._\-]+|[0-9A-Fa-f:.]+(?:%[A-Za-z0-9._\-]+)?")
 _PREFIX = re.compile(r"[!-~]*")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Proxy:
-    """What stands between. `authorization` is the value of Proxy-Authorization."""
-
-    tls: bool
-    host: str
-    port: int
-    authorization: str | None = None
-
-    def __repr__(self) -> str:
-        return f"Proxy({self.host}:{self.port})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

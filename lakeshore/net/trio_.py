@@ -15,7 +15,8 @@ from .async_core import AsyncStreamingResponse, BaseAsyncConnection, BaseAsyncPo
 from .errors import ConnectFailed
 from .http1 import MAX_HEAD
 from .interface import Limit
-from .target import Proxy, Target
+from .proxy import Proxy
+from .target import Target
 
 _RECEIVE = 64 * 1024
 _LARGE = 16 * 1024

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..config.paths import data_dir
+
 ADMIN, URL, LOCK = "admin.token", "server.url", "server.lock"
 
 
@@ -52,6 +54,8 @@ def default_directory(environ: Mapping[str, str]) -> Path:
     named = environ.get("LAKESHORE_STATE_DIR")
     if named:
         return Path(named).expanduser()
-    import platformdirs  # wall: who names the directory does not pay for it
+    if os.uname().sysname != "Darwin":
+        return data_dir(environ)
+    import platformdirs  # wall: a tenth of a command, and only there is it another place than XDG's
 
     return Path(platformdirs.user_data_dir("lakeshore", appauthor=False))

@@ -173,10 +173,13 @@ def test_a_first_run_waits_for_no_disk_and_after_a_restart_the_tree_is_checked_a
     assert b"\0" not in (tree / "lakeshore" / "_self.py").read_bytes()
 
 
-def test_where_python_may_not_write_bytecode_our_modules_are_compiled_ahead(pyz: Path, private_cache: Path) -> None:
+def test_where_python_may_not_write_bytecode_our_modules_and_what_commands_load_are_compiled_ahead(
+    pyz: Path, private_cache: Path
+) -> None:
     version(pyz, private_cache, PYTHONDONTWRITEBYTECODE="1")
     (tree,) = trees(private_cache)
     assert list((tree / "lakeshore" / "sdk" / "__pycache__").glob("functions.*.pyc"))
+    assert list((tree / "lakeshore" / "_vendor" / "click" / "__pycache__").glob("core.*.pyc"))
 
 
 # --- for which Python

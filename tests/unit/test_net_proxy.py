@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakeshore.net.http1 import build_request
-from lakeshore.net.proxy import through_proxy
-from lakeshore.net.target import Proxy, parse_target
+from lakeshore.net.proxy import Proxy, through_proxy
+from lakeshore.net.target import parse_target
 
 
 def proxy(url: str, **environ: str) -> Proxy | None:

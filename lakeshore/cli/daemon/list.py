@@ -13,7 +13,6 @@ from typing import Any
 import click
 
 from lakeshore.client.errors import ApiError
-from lakeshore.client.following import Follower
 from lakeshore.client.workers import Workers
 
 from ..listing import json_option
@@ -50,7 +49,7 @@ def list_(ctx: click.Context, as_json: bool, watch: float | None) -> None:
             table = _table(rows) if rows else ""
             return table if watch is None else f"{head}\n{table}"
 
-        shown(look, watch, Follower(server, ("workers",)) if watch is not None else None)
+        shown(look, watch, server, "workers")
 
 
 @click.command()
@@ -71,7 +70,7 @@ def show(ctx: click.Context, id_: str, as_json: bool, watch: float | None) -> No
                 row = {**row, "keys": _keys(workers, worker_id)}
             return json_text(row) if as_json else "".join(f"{line}\n" for line in describe(row, datetime.now(UTC)))
 
-        shown(look, watch, Follower(server, ("workers",)) if watch is not None else None)
+        shown(look, watch, server, "workers")
 
 
 def _table(rows: Sequence[Row]) -> str:

@@ -11,7 +11,6 @@ Reference: cli/examples/daemons-and-exec.md, "Exec and run"; nymph/protocol.md.
 from __future__ import annotations
 
 import base64
-import random
 import shlex
 import sys
 import time
@@ -23,7 +22,7 @@ import click
 
 from lakeshore.client.errors import ApiError
 from lakeshore.client.execs import ENDS, LONGEST_WAIT_S, Asked, Execs
-from lakeshore.net.backoff import full_jitter
+from lakeshore.net.backoff import chance, full_jitter
 from lakeshore.net.errors import NetError, ProtocolViolation
 
 from ..exits import ExitCode
@@ -163,7 +162,7 @@ class _Told:
 
     def until(self, deadline: float) -> Row | None:
         """Print what comes until it ends; its record, or None when `deadline` passes first."""
-        waits = full_jitter(random.random, base=0.1, cap=2.0)
+        waits = full_jitter(chance, base=0.1, cap=2.0)
         away = False
         while (left := deadline - time.monotonic()) > 0:
             try:

@@ -13,21 +13,19 @@ from typing import Any
 import click
 
 from lakeshore.client.errors import ApiError
-from lakeshore.client.following import Follower
 from lakeshore.wire.errors import NameError_
 from lakeshore.wire.names import check_queue
 
 from ..completing.kinds import STATES
 from ..exits import ExitCode
 from ..failures import Failure
-from ..groups import Group
+from ..groups import LazyGroup
 from ..listing import Listing, first, json_option, limit_options, watched
 from ..named import Named
 from ..numbers import Age, Whole
 from ..output import age, ahead, duration, indented, local_time, moment, plain, print_json, say
 from ..server import connect, server_options
 from ..watching import watch_option
-from .logs import logs
 
 ENDS = STATES[2:]
 _MOST = 200
@@ -39,7 +37,7 @@ TWICE = ("waits",)
 """What a row says in words, too."""
 
 
-@click.group(cls=Group, aliases={"ls": "list", "cancel": "kill"})
+@click.group(cls=LazyGroup, verbs={"logs": "lakeshore.cli.jobs.logs:logs"}, aliases={"ls": "list", "cancel": "kill"})
 def jobs() -> None:
     """See, kill and retry invocations, and read what they print."""
 
@@ -97,7 +95,7 @@ def list_(
                 more=f"--offset {offset + limit}, or --all" if more else None,
             )
 
-        watched(look, watch, Follower(server, ("invocations",)))
+        watched(look, watch, server, "invocations")
 
 
 @jobs.command()
@@ -263,9 +261,6 @@ def prune(
     else:
         click.echo(f"{count:,} deleted")
     return ExitCode.OK
-
-
-jobs.add_command(logs)
 
 
 def _check_queue(name: str | None) -> None:

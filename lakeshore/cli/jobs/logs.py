@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import json
-import random
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -19,7 +18,7 @@ import click
 from lakeshore.client.api import ApiClient
 from lakeshore.client.errors import ApiError
 from lakeshore.client.steering import in_json
-from lakeshore.net.backoff import full_jitter
+from lakeshore.net.backoff import chance, full_jitter
 from lakeshore.net.errors import NetError, ProtocolViolation
 
 from ..completing.kinds import STATES
@@ -137,7 +136,7 @@ class _Reader:
 
     def _insist(self, ask: Callable[[], Any]) -> Any:
         """Ask until there is an answer; a server that is away may come back."""
-        waits = full_jitter(random.random, base=0.1, cap=2.0)
+        waits = full_jitter(chance, base=0.1, cap=2.0)
         told = False
         while True:
             try:

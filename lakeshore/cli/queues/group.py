@@ -20,7 +20,7 @@ VERBS = {
     "rm": "lakeshore.cli.queues.changed:rm",
     "ls": "lakeshore.cli.queues.shown:ls",
     "show": "lakeshore.cli.queues.shown:show",
-    "members": "lakeshore.cli.queues.shown:members",
+    "members": "lakeshore.cli.queues.members:members",
     "stats": "lakeshore.cli.queues.shown:stats",
     "events": "lakeshore.cli.queues.shown:events",
 }

@@ -1,4 +1,4 @@
-"""`lakeshore queues ls|show|members|stats|events`: what there is.
+"""`lakeshore queues ls|show|stats|events`: what there is.
 
 Reference: cli/examples/queues-and-jobs.md; get-started/queues.md.
 """
@@ -11,11 +11,8 @@ from typing import Any
 
 import click
 
-from lakeshore.client.following import Follower
 from lakeshore.client.queues import Queues
-from lakeshore.client.workers import Workers
 
-from ..daemon.named import find
 from ..listing import Listing, facts, json_option, limit_options, watched
 from ..named import Named
 from ..output import age, duration, indented, local_time, plain, print_json
@@ -50,7 +47,7 @@ def ls(ctx: click.Context, state: str | None, as_json: bool, watch: float | None
                 as_json=as_json,
             )
 
-        watched(look, watch, Follower(server, ("queues",)))
+        watched(look, watch, server, "queues")
 
 
 @click.command()
@@ -66,35 +63,6 @@ def show(ctx: click.Context, name: str, as_json: bool) -> None:
         print_json(row)
     else:
         click.echo("\n".join(_described(row)))
-
-
-@click.command()
-@name_argument
-@click.option("--add", multiple=True, metavar="<daemon>", type=Named("daemons"), help="Let it join; repeatable.")
-@click.option("--remove", multiple=True, metavar="<daemon>", type=Named("daemons"), help="Let it leave; repeatable.")
-@json_option
-@server_options
-@click.pass_context
-def members(ctx: click.Context, name: str, add: tuple[str, ...], remove: tuple[str, ...], as_json: bool) -> None:
-    """Who pulls from a queue. Daemons join and leave with their next poll; other workers are told where they start."""
-    with connect(ctx) as server:
-        workers = Workers(server)
-        for words, how in ((add, "add"), (remove, "remove")):
-            for word in words:
-                workers.queues(
-                    find(workers, word).id,
-                    add=[name] if how == "add" else [],
-                    remove=[name] if how == "remove" else [],
-                )
-        found = Queues(server).show(name).get("members", [])
-    Listing(
-        found,
-        columns=("id", "label", "state", "queues"),
-        cells=lambda one, _now: _member(one),
-        gives=("queues", "label"),
-        empty=f"nobody pulls from queue {name}; `lakeshore worker start --queue {name}` starts a worker",
-        as_json=as_json,
-    ).print()
 
 
 @click.command()
@@ -178,7 +146,8 @@ def _cells(row: Mapping[str, Any], several: bool) -> tuple[str, ...]:
     )
 
 
-def _member(one: Mapping[str, Any]) -> tuple[str, ...]:
+def member(one: Mapping[str, Any]) -> tuple[str, ...]:
+    """Who pulls, as a row of a table."""
     return (
         str(one.get("id")),
         str(one.get("label") or "—"),
@@ -197,7 +166,5 @@ def _described(row: dict[str, Any]) -> list[str]:
         if isinstance(said, dict) and said:
             lines += [f"{key}:", *indented(said, 1)]
     found = row.get("members") or []
-    lines += (
-        ["members:", *("  " + "  ".join(map(plain, _member(one))) for one in found)] if found else ["members: none"]
-    )
+    lines += ["members:", *("  " + "  ".join(map(plain, member(one))) for one in found)] if found else ["members: none"]
     return lines

@@ -17,7 +17,7 @@ import click
 
 from lakeshore.client.api import ApiClient
 from lakeshore.client.storages import Storages
-from lakeshore.config.modes import MARKER
+from lakeshore.config.marker import MARKER
 
 from ..entries import change_of, file_option, kwarg_option, named_secrets, removed, shown, told
 from ..exits import ExitCode

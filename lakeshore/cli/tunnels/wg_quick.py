@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from lakeshore.config.modes import MARKER
+from lakeshore.config.marker import MARKER
 
 LISTS = ("address", "dns", "allowedIPs")
 REFERENCE = "$secret:"

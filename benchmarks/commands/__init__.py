@@ -1,0 +1,1 @@
+"""What a command of the one file takes, from fork to exit."""
