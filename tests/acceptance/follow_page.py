@@ -8,6 +8,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+sys.path.append(str(Path(__file__).parents[1]))  # where `ports` is
+
 from snippets.documents import Block, read
 from snippets.following import follow
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,7 @@ import pytest
 
 TMUX = shutil.which("tmux")
 SHELL = "PS1='ready> ' exec /bin/sh"
-PATIENCE_S = 40.0
+PATIENCE_S = 60.0
 needs_tmux = pytest.mark.skipif(TMUX is None, reason="no tmux: install the Debian package tmux")
 
 
@@ -28,7 +30,10 @@ class Session:
         user: tuple[int, int] | None = None,
         size: tuple[int, int] = (100, 30),
     ) -> None:
-        self._socket, self._user = directory / "tmux", user
+        self._place = Path(tempfile.mkdtemp(prefix="tmux-", dir="/tmp"))  # the path of a socket must be short
+        self._socket, self._user = self._place / "socket", user
+        if user is not None:
+            os.chown(self._place, *user)
         self._env = {**environ, "TERM": "xterm-256color", "ENV": "/dev/null"}
         given = ["-x", str(size[0]), "-y", str(size[1]), "-c", str(directory), shell]
         self._do("-f", "/dev/null", "new-session", "-d", *given)
@@ -36,7 +41,7 @@ class Session:
     def _do(self, *arguments: str) -> str:
         command = [str(TMUX), "-S", str(self._socket), *arguments]
         who: Any = {} if self._user is None else {"user": self._user[0], "group": self._user[1], "extra_groups": []}
-        done = subprocess.run(command, check=True, capture_output=True, text=True, env=self._env, timeout=30, **who)
+        done = subprocess.run(command, check=True, capture_output=True, text=True, env=self._env, timeout=60, **who)
         return done.stdout
 
     def write(self, text: str) -> None:
@@ -64,4 +69,7 @@ class Session:
             time.sleep(0.05)
 
     def close(self) -> None:
-        self._do("kill-server")
+        try:
+            self._do("kill-server")
+        finally:
+            shutil.rmtree(self._place)

@@ -138,7 +138,7 @@ def served(person: Person, **environ: str) -> Iterator[str]:
         yield ready.read_text().strip()
     finally:
         process.terminate()
-        process.wait(20)
+        process.wait(60)
 
 
 def _killed(name: str) -> list[int]:
@@ -152,7 +152,7 @@ def _killed(name: str) -> list[int]:
     return found
 
 
-def until(true: Callable[[], object], what: str, patience_s: float = 30.0) -> None:
+def until(true: Callable[[], object], what: str, patience_s: float = 60.0) -> None:
     deadline = time.monotonic() + patience_s
     while not true():
         assert time.monotonic() < deadline, f"not within {patience_s} s: {what}"

@@ -102,7 +102,7 @@ def box(ground: Ground) -> RemoteUser:
     return user
 
 
-def until(true: Callable[[], object], what: str, patience_s: float = 30.0) -> None:
+def until(true: Callable[[], object], what: str, patience_s: float = 60.0) -> None:
     deadline = time.monotonic() + patience_s
     while not true():
         assert time.monotonic() < deadline, f"not within {patience_s} s: {what}"

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 import pytest
 from dashboards import Told, made, state_of, submitted
 from multiplexer import Session, needs_tmux
+from ports import free_port
 from served import JSON, Served, start
 from starting import CLEAN, environment
 
@@ -31,7 +32,7 @@ def session(tmp_path: Path, filled_cache: Path) -> Iterator[Session]:
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Served]:
-    served = start(tmp_path / "plane")
+    served = start(tmp_path / "plane", "--port", str(free_port()))
     yield served
     served.process.kill()
     served.process.wait()

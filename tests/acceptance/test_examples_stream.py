@@ -7,7 +7,6 @@ import http.client
 import json
 import re
 import signal
-import socket
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from urllib.parse import urlsplit
 import chromium
 import pytest
 from example_places import EXAMPLES, KINDS, place
+from ports import free_port
 from snippets.processes import Place, daemon, serving
 
 from lakeshore import HttpDispatch
@@ -85,8 +85,9 @@ def test_a_reader_goes_on_from_its_last_number_through_a_drop_and_a_kill(
 ) -> None:
     where = place(kind, tmp_path, request)
     options = ("--depth", LONG)
-    with serving_page(where, "--port", "0", *options) as page:
-        job, port = page.job, str(urlsplit(page.url).port)
+    port = str(free_port())
+    with serving_page(where, "--port", port, *options) as page:
+        job = page.job
         first = rows(events(page.url))
         seen = [next(first) for _ in range(5)]
         first.close()  # the tab was closed, say
@@ -99,7 +100,7 @@ def test_a_reader_goes_on_from_its_last_number_through_a_drop_and_a_kill(
         seen += list(rows(events(page.url, last=seen[-1].number)))
         assert list(rows(events(page.url, last=ROWS - 1))) == [seen[-1]], "who has seen all is told of the end"
         page.process.send_signal(signal.SIGINT)
-        assert page.process.wait(30) == 0
+        assert page.process.wait(60) == 0
     assert seen.pop() == Event(kind="end", number=None, data="")
     assert [event.number for event in seen] == list(range(ROWS))
     told = [json.loads(event.data) for event in seen]
@@ -130,8 +131,7 @@ def test_a_browser_shows_every_row_once_though_the_program_is_killed_and_the_tab
     tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     where = place("checkout", tmp_path, request)
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = str(free.getsockname()[1])
+    port = str(free_port())
     options = ("--port", port, "--depth", LONG)
     whole = f"rows.length === {ROWS} && !rows.includes(undefined) && state.textContent.endsWith('finished')"
     with chromium.browsing(tmp_path) as tab:

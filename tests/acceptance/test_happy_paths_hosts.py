@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from person import PYTHON, Person, served, short_place, somebody
+from ports import free_port
 from sshd import RemoteUser, running_sshd
 
 LONG_S = os.environ.get("SMOKE_LONG_S", "2")
@@ -25,9 +26,7 @@ COLUMNS = ["label", "state", "runners", "queues", "tags", "version", "seen", "ma
 @pytest.fixture
 def person(pyz: Path) -> Iterator[Person]:
     with somebody(pyz) as one:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            one.environ["PORT"] = str(free.getsockname()[1])
+        one.environ["PORT"] = str(free_port())
         yield one
 
 

@@ -178,9 +178,9 @@ def test_an_interrupted_run_leaves_the_old_version(
         text=True,
         start_new_session=True,
     )
-    assert web.stalled.wait(30)
+    assert web.stalled.wait(60)
     os.killpg(process.pid, number)  # as a terminal does: the shell and its child
-    process.communicate(timeout=30)
+    process.communicate(timeout=60)
     assert process.returncode == code
     assert (dest / "lakeshore").read_bytes() == OLD
     assert installed(dest) == BOTH

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import shlex
 import signal
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from daemons import daemon
 from multiplexer import Session, needs_tmux
+from ports import free_port
 from starting import CLEAN, environment, trees
 
 from lakeshore.tui.nymph_app import LEGEND
@@ -31,8 +31,7 @@ def session(tmp_path: Path, filled_cache: Path) -> Iterator[Session]:
 def test_a_daemon_without_a_server_is_watched_from_the_one_file_through_its_death_and_its_return(
     pyz: Path, filled_cache: Path, session: Session, tmp_path: Path
 ) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     sections = {"introspect": {"enabled": True, "port": port}}
     with daemon("http://127.0.0.1:9", tmp_path / "host", sections) as one:
         before = tmp_path / "before"

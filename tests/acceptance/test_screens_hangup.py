@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from starting import CLEAN, environment
 
-PATIENCE_S = 40.0
+PATIENCE_S = 60.0
 SCREENS = {
     "tui": ["tui", "--url", "http://127.0.0.1:9"],
     "nymph tui": ["nymph", "tui", "--url", "http://127.0.0.1:9"],

@@ -13,6 +13,8 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
+from ports import free_port
+
 from lakeshore.sdk.http_dispatch import HttpDispatch
 from lakeshore.sdk.http_wire import POLL
 from lakeshore.sdk.session import STRIDE, Session
@@ -157,9 +159,3 @@ class HttpHarness:
         if (ns, other) not in self._handles:
             self._handles[ns, other] = HttpDispatch(f"http://127.0.0.1:{self._port}", namespace=ns)
         return self._handles[ns, other]
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

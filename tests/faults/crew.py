@@ -59,7 +59,7 @@ class Crew:
     def log(self) -> str:
         return self._log.read_text(errors="replace")
 
-    def dismiss(self, patience_s: float = 20.0) -> list[int]:
+    def dismiss(self, patience_s: float = 60.0) -> list[int]:
         """Tell the living to go; how all have ended."""
         for worker in self.workers:
             if not self.dead(worker):
@@ -70,7 +70,7 @@ class Crew:
         for worker in self.workers:
             worker.kill()
             with contextlib.suppress(subprocess.TimeoutExpired):
-                worker.wait(10)
+                worker.wait(60)
 
 
 @contextlib.contextmanager

@@ -82,4 +82,4 @@ def cutting(host: str, port: int) -> Iterator[Cutter]:
         yield cutter
     finally:
         cutter.close()
-        thread.join(10)
+        thread.join(60)

@@ -179,7 +179,7 @@ class Served:
             cursor = f"&before={before}" if before else ""
             path = f"/v1/namespaces/{self._namespace}/invocations?limit=200{cursor}"
             request = urllib.request.Request(self._url + path, headers=self._headers)
-            with urllib.request.urlopen(request, timeout=30) as answer:
+            with urllib.request.urlopen(request, timeout=60) as answer:
                 page = json.load(answer)
             yield from page["invocations"]
             before = page.get("next")

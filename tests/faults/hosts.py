@@ -22,7 +22,7 @@ from sshd import RemoteUser, Sshd, running_sshd
 
 
 def _ip(*words: str) -> str:
-    return subprocess.run(["ip", *words], check=True, capture_output=True, text=True, timeout=20).stdout
+    return subprocess.run(["ip", *words], check=True, capture_output=True, text=True, timeout=60).stdout
 
 
 @dataclass

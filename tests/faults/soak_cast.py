@@ -6,7 +6,6 @@ import json
 import os
 import random
 import signal
-import socket
 import subprocess
 import sys
 from collections import Counter
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import served
+from ports import free_port
 
 HERE = Path(__file__).parent
 LEASE_S = 2.0
@@ -26,9 +26,7 @@ class Cast:
     """Server, workers, producers and the worker by hand, on one state directory below `directory`."""
 
     def __init__(self, directory: Path, rng: random.Random) -> None:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = int(probe.getsockname()[1])
+        self.port = free_port()
         self.directory, self._rng = directory, rng
         self.url = self.where = f"http://127.0.0.1:{self.port}"
         self.kills: Counter[str] = Counter()
@@ -58,7 +56,7 @@ class Cast:
     def freeze(self, name: str, *, thaw: bool = False) -> None:
         self._signal(name, signal.SIGCONT if thaw else signal.SIGSTOP)
 
-    def end(self, name: str, timeout: float = 30.0) -> int:
+    def end(self, name: str, timeout: float = 60.0) -> int:
         self._signal(name, signal.SIGTERM)
         return self.wait(name, timeout)
 
@@ -74,7 +72,7 @@ class Cast:
     def close(self) -> None:
         for name in sorted(self._alive):
             self._signal(name, signal.SIGKILL)
-        self._zygote.communicate(timeout=10)
+        self._zygote.communicate(timeout=60)
 
     def _signal(self, name: str, number: int) -> None:
         self._ask("signal", name, int(number))

@@ -214,7 +214,8 @@ class Line:
     def send(self, shot: Shot) -> tuple[int, http.client.HTTPMessage, bytes] | None:
         """The answer; None when there was none, or no end of it, in time."""
         if self._sock is None:
-            self._sock = socket.create_connection(self._address, timeout=self._patience_s)
+            self._sock = socket.create_connection(self._address, timeout=60.0)
+            self._sock.settimeout(self._patience_s)
         answer = http.client.HTTPResponse(self._sock, method=shot.method)
         try:
             self._sock.sendall(shot.raw())

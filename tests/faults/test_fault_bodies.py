@@ -43,7 +43,7 @@ class Line:
 
     def __init__(self, server: Served) -> None:
         self._server = server
-        self._connection = server.connection(timeout=0.5)
+        self._connection = server.connection()
         self.held = 0
         self.opened = 1
 
@@ -59,6 +59,8 @@ class Line:
             self.opened += 1
             return None
         assert answer.headers["content-type"] == mutant.encoding, mutant
+        if self._connection.sock is not None:
+            self._connection.sock.settimeout(0.5)  # the first one had all the time that it wanted
         return answer.status, _read(raw, mutant.encoding)
 
     def close(self) -> None:
@@ -135,7 +137,7 @@ def test_nothing_piles_up_behind_requests_that_were_refused_or_left(server: Serv
         peers.append(peer)
     for peer in peers:
         peer.close()
-    deadline = time.monotonic() + 15
+    deadline = time.monotonic() + 60
     while (now := gauges(server)) != before:
         assert time.monotonic() < deadline, (before, now)
         time.sleep(0.05)

@@ -69,7 +69,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._pass_on(body)
 
     def _pass_on(self, body: bytes) -> None:
-        upstream = http.client.HTTPConnection(*self.server.victim, timeout=20)
+        upstream = http.client.HTTPConnection(*self.server.victim, timeout=60)
         try:
             upstream.putrequest(self.command, self.path, skip_host=True, skip_accept_encoding=True)
             for name, value in self.headers.items():
@@ -175,7 +175,7 @@ def end(browser: subprocess.Popen[bytes]) -> None:
     """It and all of its helpers, which share its process group."""
     browser.terminate()
     try:
-        browser.wait(10)
+        browser.wait(60)
     except subprocess.TimeoutExpired:
         browser.kill()
         browser.wait()

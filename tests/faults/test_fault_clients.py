@@ -30,7 +30,7 @@ def at_once(*calls: Call) -> list[Answer]:
     gate, answers = threading.Barrier(len(calls)), [None] * len(calls)
 
     def run(k: int) -> None:
-        gate.wait(30)
+        gate.wait(60)
         answers[k] = calls[k]()  # type: ignore[call-overload]
 
     threads = [threading.Thread(target=run, args=(k,)) for k in range(len(calls))]

@@ -23,7 +23,7 @@ from lakeshore.sdk.http_dispatch import HttpDispatch
 from lakeshore.sdk.http_wire import Refusal
 from lakeshore.server.dispatcher import Dispatcher
 
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +59,7 @@ def test_a_delayed_submit_outlives_kill_9(tmp_path: Path, killed: str) -> None:
         assert time.time() >= due
         plane.ack("a", "w", result=b"r")
         assert plane.claim("q", "w") is None
-        assert plane.result("a", timeout=10) == b"r"
+        assert plane.result("a", timeout=60) == b"r"
         plane.close()
 
 
@@ -138,7 +138,7 @@ def test_ten_thousand_of_one_instant_are_each_handed_out_once_while_others_are_s
     n, workers = 10_000, 4
     now = [time.time()]
     taken: list[str] = []
-    waited: list[float] = []
+    passed: list[int] = []
 
     async def work(dispatcher: Dispatcher, name: str) -> None:
         wish = Wish(ns="default", queues=("q",), worker=name, capacity=32)
@@ -172,11 +172,11 @@ def test_ten_thousand_of_one_instant_are_each_handed_out_once_while_others_are_s
                 assert not taken, "not a millisecond early"
                 now[0] = due
                 for k in range(20):
-                    before = trio.current_time()
+                    before = len(taken)
                     await dispatcher.submit(
                         Submission(ns="default", queue="other", id=f"other-{k}", args=b"", hash=b"h")
                     )
-                    waited.append(trio.current_time() - before)
+                    passed.append(len(taken) - before)
                     await trio.sleep(0.05)
             assert rows.count(dispatcher.rows, "default", "q", "succeeded") == n
             assert rows.count(dispatcher.rows, "default", "q", "delayed") == 0
@@ -186,7 +186,7 @@ def test_ten_thousand_of_one_instant_are_each_handed_out_once_while_others_are_s
 
     trio.run(main)
     assert len(taken) == len(set(taken)) == n
-    assert max(waited) < 2.0, "who submits meanwhile waits for a batch, not for all of them"
+    assert max(passed) < n / 5, "who submits meanwhile waits for a batch, not for all of them"
 
 
 def test_a_hundred_thousand_that_wait_cost_a_claim_and_a_page_nothing(tmp_path: Path) -> None:

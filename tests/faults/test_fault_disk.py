@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -14,6 +13,7 @@ from typing import Any
 import fault_bodies as bodies
 import pytest
 from disks import SmallDisk, small_disk
+from ports import free_port
 from served import Answer, Served, environment, new_id, one, running
 
 from lakeshore import wire
@@ -220,9 +220,7 @@ def test_the_sdk_says_that_the_disk_of_the_server_is_full(server: Served, its_di
 @pytest.mark.parametrize("trouble", ["full disk", "server away"])
 def test_what_a_body_has_made_waits_until_its_server_can_take_it(disk: SmallDisk, tmp_path: Path, trouble: str) -> None:
     """The result and the frames of bodies that ended in bad times arrive once they are over; nothing runs again."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
+    port = str(free_port())
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "state").symlink_to(disk.root)
     with running(tmp_path / "run", "--port", port) as first, (tmp_path / "log").open("wb") as log:

@@ -182,7 +182,7 @@ class Ear:
                 pass  # it has refused and closed
             answer = b""
             try:
-                with trio.fail_after(20):
+                with trio.fail_after(60):
                     async for data in stream:
                         answer += data
             except trio.BrokenResourceError:
@@ -203,7 +203,7 @@ async def listening() -> AsyncIterator[Ear]:
     async with trio.open_nursery() as nursery:
         await nursery.start(server.serve, listeners)
         yield ear
-        with trio.fail_after(10):
+        with trio.fail_after(60):
             while server.open_connections:  # noqa: ASYNC110 - it has no event for that; nothing is left behind
                 await trio.sleep(0.01)
         nursery.cancel_scope.cancel()

@@ -42,7 +42,7 @@ def until(what: Callable[[], object], told: Callable[[], str]) -> None:
 
 def endings(directory: Path) -> set[str]:
     """In which ways calls have ended so far."""
-    conn = sqlite3.connect(directory / "plane.sqlite", timeout=30)
+    conn = sqlite3.connect(directory / "plane.sqlite", timeout=60)
     try:
         return {state for (state,) in conn.execute("SELECT DISTINCT state FROM invocation WHERE finished_at NOT NULL")}
     finally:
@@ -51,7 +51,7 @@ def endings(directory: Path) -> set[str]:
 
 def left(directory: Path) -> list[tuple[str, str, str | None]]:
     """Rows that have not ended."""
-    conn = sqlite3.connect(directory / "plane.sqlite", timeout=30)
+    conn = sqlite3.connect(directory / "plane.sqlite", timeout=60)
     try:
         return conn.execute("SELECT id, state, worker FROM invocation WHERE finished_at IS NULL LIMIT 5").fetchall()
     finally:

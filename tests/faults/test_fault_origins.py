@@ -24,7 +24,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 def say(server: Served, raw: bytes) -> tuple[int, bytes]:
     """Send bytes as they are; the status and all that came back."""
     parts = urlsplit(server.url)
-    with socket.create_connection((parts.hostname or "", parts.port or 0), timeout=10) as peer:
+    with socket.create_connection((parts.hostname or "", parts.port or 0), timeout=60) as peer:
         peer.sendall(raw)
         peer.shutdown(socket.SHUT_WR)
         answer = b""

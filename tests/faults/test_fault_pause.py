@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -19,6 +18,7 @@ from typing import Any
 import fault_bodies as bodies
 import pytest
 import served
+from ports import free_port
 
 from lakeshore import wire
 from lakeshore.sdk.http_dispatch import HttpDispatch
@@ -99,9 +99,7 @@ def claim_of(plane: HttpDispatch, inv: str) -> int:
 @pytest.mark.inventory("K-13", "K-29")
 def test_a_server_that_is_killed_and_comes_back_after_a_lease_runs_nothing_again(tmp_path: Path) -> None:
     """The workers keep their jobs over the outage; a full lease is theirs once it is over."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
+    port = str(free_port())
     outage_s = max(OUTAGE_S, 1.5 * LEASE_S)
     flags = ("--lease-s", str(LEASE_S), "--port", port)
     with served.running(tmp_path / "server", *flags) as first:

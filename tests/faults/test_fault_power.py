@@ -79,7 +79,7 @@ def record(directory: Path, lie: str, *arguments: str, seed: int, rounds: int) -
     finally:
         for pid in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split():
             os.kill(int(pid), signal.SIGTERM)
-        process.wait(30)
+        process.wait(60)
     assert "Traceback" not in log.read_text()
     return Recorded(trace=directory / "trace", disk=disk, promised=answered(directory / "trace", kept))
 

@@ -102,7 +102,7 @@ def killed_when(server: served.Served, enough: Callable[[int], bool], old: str) 
     moved = 0
     with closing(sqlite3.connect(f"file:{server.state_dir}/records.db?mode=ro", uri=True)) as conn:
         asking.start()
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 60
         while time.monotonic() < deadline:
             (moved,) = conn.execute("SELECT count(*) FROM secret WHERE key <> ?", (old,)).fetchone()
             if enough(moved) and (server.state_dir / "secrets.key.next").exists():

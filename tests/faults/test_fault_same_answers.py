@@ -115,7 +115,7 @@ def by_h11(server: Served, asks: Sequence[Ask], _tmp: Path) -> Answers:
     """One connection, the strictest reader of answers that there is."""
     parts = urlsplit(server.url)
     answers: Answers = []
-    with socket.create_connection((parts.hostname or "", parts.port or 0), timeout=30) as sock:
+    with socket.create_connection((parts.hostname or "", parts.port or 0), timeout=60) as sock:
         connection = h11.Connection(h11.CLIENT)
         for ask in asks:
             headers = [("Host", parts.netloc), *ask.headers]

@@ -133,7 +133,7 @@ def test_who_needs_no_disk_does_not_wait_for_it_while_submits_pour_in(slow: tupl
         threads = submits(server, failures, acknowledged)
         while len(acknowledged) < CONNECTIONS and not failures:
             asked_s(connection, "/healthz", 200)  # by now commits are in their thread
-        disk.slow_down(20 * SLOW_MS)
+        disk.slow_down(80 * SLOW_MS)
         before, took = disk.syncs().count, []
         while (syncs := disk.syncs().count - before) < 4:
             took += [asked_s(connection, "/healthz", 200), asked_s(connection, UNKNOWN, 404)]
@@ -144,4 +144,4 @@ def test_who_needs_no_disk_does_not_wait_for_it_while_submits_pour_in(slow: tupl
     assert not failures
     assert busy, "the submits were over before the others had been asked"
     print(f"p50 {percentile(took, 0.5) * 1e3:.2f} ms, p90 {percentile(took, 0.9) * 1e3:.2f} ms, {syncs} syncs")
-    assert percentile(took, 0.9) < 20 * SLOW_MS / 1000 / 4
+    assert percentile(took, 0.9) < 80 * SLOW_MS / 1000 / 4

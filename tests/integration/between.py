@@ -108,7 +108,7 @@ def between(
     finally:
         server.shutdown()
         server.server_close()
-        thread.join(10)
+        thread.join(60)
 
 
 def _asked(target: str, request: BaseHTTPRequestHandler, data: bytes) -> tuple[int, str, bytes] | None:

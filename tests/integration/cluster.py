@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from ports import free_port
 
 PATIENCE_S = 60.0
 _CONFIG = """\
@@ -118,10 +119,4 @@ def _until(true: object, otherwise: str) -> None:
 
 
 def _ports(count: int) -> list[int]:
-    lines = [socket.socket() for _ in range(count)]
-    for line in lines:
-        line.bind(("127.0.0.1", 0))
-    found = [line.getsockname()[1] for line in lines]
-    for line in lines:
-        line.close()
-    return found
+    return [free_port() for _ in range(count)]

@@ -43,7 +43,7 @@ class Daemon:
             "daemon": {"label": self.name},
             "runtime": {"workdir": str(self.root), "keep_alive_s": -1},
             "poll": {"retry_min_s": 0.1, "retry_max_s": 0.5},
-            "shutdown": {"grace_s": 5},
+            "shutdown": {"grace_s": 20},
         }
         for name, keys in (sections or {}).items():
             told[name] = {**told.get(name, {}), **keys}
@@ -93,7 +93,10 @@ class Daemon:
 
     def bodies(self) -> list[int]:
         """The processes of jobs that were started cold: no nest, and no spare of one."""
-        lines = {pid: Path(f"/proc/{pid}/cmdline").read_bytes() for pid in self.processes()}
+        lines = {}
+        for pid in self.processes():
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has just ended
+                lines[pid] = Path(f"/proc/{pid}/cmdline").read_bytes()
         return [pid for pid, line in lines.items() if b"entry" in line and b"--warm" not in line]
 
     def processes(self) -> list[int]:

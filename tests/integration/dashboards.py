@@ -66,7 +66,7 @@ class Shown:
         await self.pilot.pause()
 
     async def until(self, true: Callable[[], Any]) -> None:
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while not true():
             assert time.monotonic() < deadline, self.text()
             await self.pilot.pause(0.02)

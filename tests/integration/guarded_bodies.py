@@ -1,4 +1,4 @@
-"""Functions for the guardian's tests: one that sleeps, one that never lets go of the interpreter, and a quick one."""
+"""Functions for the guardian's tests: some take long, one never lets go of the interpreter, and one is quick."""
 
 from __future__ import annotations
 
@@ -14,6 +14,14 @@ def sleeps(seconds: float, began: str) -> str:
     Path(began).touch()
     time.sleep(seconds)
     return "slept"
+
+
+@udf
+def until_told(began: str, go: str) -> str:
+    Path(began).touch()
+    while not Path(go).exists():
+        time.sleep(0.01)
+    return "told"
 
 
 @udf

@@ -12,14 +12,18 @@ from typing import Any
 
 import h11
 import trio
+import trio.abc
 
 from lakeshore.server.http import HttpServer, Limits, Listener, Times, open_listeners
 from lakeshore.server.http.connection import Handler
 from lakeshore.server.http.render import RenderError, render_plainly
 
-PATIENCE = 20.0  # seconds before a test that waits for its peer has failed
+PATIENCE = 60.0  # seconds before a test that waits for its peer has failed
 
+SOON = Times(tick=0.02)
+"""The usual times, and a sweeper that looks often."""
 QUICK = Times(head=0.15, idle=0.15, body=0.15, write=0.15, handshake=0.15, linger=0.3, tick=0.02)
+"""For a server whose clock the test turns (`timed` in test_http_timers): no peer is as quick as this for sure."""
 
 
 class Served:
@@ -59,6 +63,7 @@ def serving(
     timers: Times | None = None,
     tls: ssl.SSLContext | None = None,
     render_error: RenderError = render_plainly,
+    clock: trio.abc.Clock | None = None,
 ) -> Iterator[Served]:
     """Serve `handler` on a free port of 127.0.0.1 until the block ends."""
     ready = threading.Event()
@@ -78,7 +83,7 @@ def serving(
 
     def thread() -> None:
         try:
-            trio.run(run)
+            trio.run(run, clock=clock)
         except BaseException as error:
             failed.append(error)
         finally:

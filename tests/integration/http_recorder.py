@@ -74,7 +74,7 @@ def recording(url: str) -> Iterator[Recorder]:
         yield recorder
     finally:
         recorder.close()
-        thread.join(10)
+        thread.join(60)
 
 
 def _pump(source: socket.socket, sink: socket.socket, kept: bytearray | None) -> None:

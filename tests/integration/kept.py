@@ -20,15 +20,15 @@ from lakeshore.nymph.keeping.client import KeeperClient, Order, open_keeper
 from lakeshore.nymph.keeping.protocol import JOBS, MARK
 
 ROOT = Path(__file__).resolve().parents[2]
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 ENV = {"PATH": os.environ["PATH"]}
 
 
 def run(function: Callable[[], Awaitable[None]]) -> None:
-    """Run it on trio, for at most a minute."""
+    """Run it on trio, for at most two minutes."""
 
     async def limited() -> None:
-        with trio.fail_after(60):
+        with trio.fail_after(120):
             await function()
 
     trio.run(limited)
@@ -98,7 +98,7 @@ def daemon(directory: Path, ready: Path, program: str) -> subprocess.Popen[bytes
         "        await trio.sleep_forever()\n"
         "trio.run(main)\n"
     )
-    orphan_s = "1.0" if "ORPHANS" in program else "30.0"
+    orphan_s = "3.0" if "ORPHANS" in program else "30.0"
     return subprocess.Popen([sys.executable, "-c", text, orphan_s], cwd=ROOT)
 
 

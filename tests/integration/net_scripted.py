@@ -126,12 +126,12 @@ class ScriptedServer:
         # shutdown wakes a thread that waits in accept; close alone does not
         self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
-        self._acceptor.join(10)
+        self._acceptor.join(60)
         for sock in self._socks:
             with suppress(OSError):
                 sock.shutdown(socket.SHUT_RDWR)
         for thread in self._threads:
-            thread.join(10)
+            thread.join(60)
             assert not thread.is_alive(), "a scripted connection did not end"
 
 

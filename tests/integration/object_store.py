@@ -98,5 +98,5 @@ def storing() -> Iterator[Store]:
         yield store
     finally:
         server.shutdown()
-        thread.join(10)
+        thread.join(60)
         server.server_close()

@@ -74,6 +74,17 @@ def fails_once(path: str) -> str:
 
 
 @dls.udf(queue="printed")
+def fails_when_told(tried: str, told: str) -> None:
+    if not os.path.exists(tried):
+        open(tried, "w").close()
+        print("the first attempt")
+        while not os.path.exists(told):
+            time.sleep(0.01)
+        raise ValueError("once")
+    print("the second attempt")
+
+
+@dls.udf(queue="printed")
 def forks() -> None:
     print("parent")
     sys.stdout.flush()

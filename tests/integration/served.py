@@ -49,7 +49,7 @@ class Served:
     token: str | None = None
     extra: dict[str, str] = field(default_factory=dict)
 
-    def connection(self, timeout: float = 30.0) -> http.client.HTTPConnection:
+    def connection(self, timeout: float = 60.0) -> http.client.HTTPConnection:
         parts = urlsplit(self.url)
         return http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=timeout)
 
@@ -93,7 +93,7 @@ class Served:
     def said(self) -> str:
         return self.log.read_text()
 
-    def stop(self, number: int = signal.SIGTERM, timeout: float = 10.0) -> int:
+    def stop(self, number: int = signal.SIGTERM, timeout: float = 60.0) -> int:
         if self.process.poll() is None:
             self.process.send_signal(number)
         return self.process.wait(timeout)
@@ -120,7 +120,7 @@ def start(directory: Path, *arguments: str, env: dict[str, str] | None = None, t
     name = secrets.token_hex(4)
     ready, log = directory / f"ready-{name}", directory / f"log-{name}"
     process = launch(directory / "state", log, "--ready-file", str(ready), "--reserve-bytes", "0", *arguments, env=env)
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while not ready.exists():
         if process.poll() is not None or time.monotonic() > deadline:
             process.kill()
@@ -147,7 +147,7 @@ def refused(directory: Path, *arguments: str, env: dict[str, str] | None = None)
     log = directory / f"log-{secrets.token_hex(4)}"
     process = launch(directory / "state", log, *arguments, env=env)
     try:
-        return process.wait(20), log.read_text()
+        return process.wait(60), log.read_text()
     finally:
         if process.poll() is None:
             process.kill()

@@ -85,7 +85,7 @@ class Shell:
         return done.stdout
 
     def _wait(self, there: Callable[[], bool]) -> None:
-        deadline, said = time.monotonic() + 30, b""
+        deadline, said = time.monotonic() + 60, b""
         while not there():
             if select.select([self.terminal], [], [], 0.02)[0]:
                 said += os.read(self.terminal, 1 << 16)

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from ports import free_port
 
 SSHD = "/usr/sbin/sshd"
 FIXED_PORT = 2222
@@ -90,7 +91,7 @@ class Sshd:
         self.process.kill()
         self.process.wait()
         for user in self.users:
-            deadline = time.monotonic() + 10
+            deadline = time.monotonic() + 60
             while user.processes(besides=()) and time.monotonic() < deadline:
                 subprocess.run(["pkill", "-KILL", "-u", user.name], check=False)
                 time.sleep(0.02)
@@ -110,11 +111,7 @@ def running_sshd(directory: Path, *more: str, address: str = "127.0.0.1", within
     Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
     for name in ("hostkey", "key"):
         subprocess.run(["ssh-keygen", "-qt", "ed25519", "-N", "", "-f", str(directory / name)], check=True)
-    port = FIXED_PORT
-    if not within:
-        with socket.socket() as free:
-            free.bind((address, 0))
-            port = free.getsockname()[1]
+    port = FIXED_PORT if within else free_port(address)
     (directory / "sshd_config").write_text(
         f"Port {port}\nListenAddress {address}\nHostKey {directory}/hostkey\nPidFile {directory}/sshd.pid\n"
         f"AuthorizedKeysFile .ssh/authorized_keys\nUsePAM no\nStrictModes no\nPasswordAuthentication no\n"
@@ -133,7 +130,7 @@ def running_sshd(directory: Path, *more: str, address: str = "127.0.0.1", within
     process = subprocess.Popen([*within, *command])
     sshd = Sshd(directory, port, process, config)
     try:
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while True:
             with contextlib.suppress(OSError), socket.create_connection((address, port), timeout=5):
                 break

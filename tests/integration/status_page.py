@@ -68,7 +68,7 @@ def status_page(capacity: int = 1024, port: int = 0) -> Iterator[StatusPage]:
 
     thread = threading.Thread(target=trio.run, args=(serve,), daemon=True)
     thread.start()
-    assert up.wait(30)
+    assert up.wait(60)
 
     def stop() -> Callable[[], None]:
         with contextlib.suppress(trio.RunFinishedError):

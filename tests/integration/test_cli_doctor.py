@@ -576,7 +576,7 @@ def shown(tmp_path: Path, *, terminal: bool, **variables: str) -> str:
                 break
             pieces.append(piece)
         os.close(ours)
-        process.wait(30)
+        process.wait(60)
     return b"".join(pieces).decode().replace("\r\n", "\n")
 
 

@@ -243,7 +243,9 @@ def test_the_patience_of_the_command_line_is_its_own(typed: Typed, box: Box) -> 
     code, _out, err = typed("daemon", "exec", "--wait", "0.5", box.label, "sleep 600")
     assert code == 1
     assert b"goes on" in err
-    assert typed("daemon", "cancel", err.decode().split()[-1])[0] == 0
+    exec_id = err.decode().split()[-1]
+    assert typed("daemon", "cancel", exec_id)[0] == 0
+    assert typed("daemon", "follow", exec_id)[0] == 255  # it is over: others look for what is not
 
 
 @pytest.mark.inventory("C-250", "C-383", "C-251")
@@ -287,6 +289,6 @@ def test_a_start_whose_answer_is_lost_is_not_sent_twice_and_says_where_to_look(
         monkeypatch.setenv("LAKESHORE_URL", f"http://127.0.0.1:{listener.getsockname()[1]}")
         code, out, err = typed("daemon", "exec", box.id, "true")
         listener.shutdown(socket.SHUT_RDWR)
-        thread.join(10)
+        thread.join(60)
     assert (code, out, len(arrived)) == (1, b"", 1)
     assert b"hint: whether the command was started is not known" in err

@@ -51,7 +51,7 @@ def runs(server: served.Served) -> list[dict[str, Any]]:
     return found
 
 
-def until(what: Callable[[], Any], told: str, patience_s: float = 30.0) -> Any:
+def until(what: Callable[[], Any], told: str, patience_s: float = 60.0) -> Any:
     deadline = time.monotonic() + patience_s
     while time.monotonic() < deadline:
         found = what()
@@ -160,7 +160,7 @@ def test_a_worker_runs_what_a_schedule_submits_with_the_source_it_has(
     finally:
         run(server.url, "schedule", "rm", "sum")
         worker.terminate()
-        worker.wait(30)
+        worker.wait(60)
 
 
 def test_a_schedule_goes_on_after_kill_9_and_runs_each_instant_once(tmp_path: Path, run: Run) -> None:

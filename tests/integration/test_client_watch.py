@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ports import free_port
 from served import JSON, Served, environment, new_id, one, running, start
 
 from lakeshore.client.errors import ApiError
@@ -55,9 +55,7 @@ def test_a_watch_lists_first_then_follows_and_ends_when_it_is_closed(server: Ser
 
 
 def test_a_server_that_was_killed_is_told_once_and_then_all_is_listed_anew(tmp_path: Path) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
+    port = str(free_port())
     first = start(tmp_path, "--port", port)
 
     async def go() -> None:
@@ -113,7 +111,7 @@ def watching(server: Served) -> Iterator[Callable[..., Iterator[str]]]:
     yield watching
     for process in started:
         process.send_signal(signal.SIGINT)
-        process.communicate(timeout=10)
+        process.communicate(timeout=60)
         assert process.returncode in (0, 130), "Ctrl-C ends it"
 
 

@@ -21,6 +21,7 @@ from dashboards import (
     submitted,
     told_by_a_provider,
 )
+from ports import free_port
 from served import Served, running, start
 from worker_peer import Daemon
 
@@ -337,8 +338,8 @@ def test_a_server_that_goes_leaves_what_was_read_under_a_banner_and_is_found_aga
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     directory = tmp_path_factory.mktemp("restarted")
-    first = start(directory)
-    port = first.url.rpartition(":")[2]
+    port = str(free_port())
+    first = start(directory, "--port", port)
     ns = namespace(first)
     Told(first, ns, "stays")
 

@@ -59,7 +59,7 @@ def start(server: served.Served, tmp_path: Path) -> Iterator[START]:
     for process in begun:
         if process.poll() is None:
             process.kill()
-        process.wait(10)
+        process.wait(60)
     log.close()
 
 
@@ -93,8 +93,8 @@ def test_a_body_may_run_for_many_leases(q: SyncQueue, start: START, tmp_path: Pa
 @pytest.mark.inventory("K-9", "P-335")
 def test_what_waits_behind_a_long_job_goes_to_another_worker(q: SyncQueue, start: START, tmp_path: Path) -> None:
     """Nine quick jobs are prefetched behind a long one; a second worker that is free does not leave them there."""
-    began = tmp_path / "began"
-    long_one = submit(q, bodies.sleeps, 6.0, str(began))
+    began, go = tmp_path / "began", tmp_path / "go"
+    long_one = submit(q, bodies.until_told, str(began), str(go))
     quick = [submit(q, bodies.quick, n) for n in range(9)]
     start()
     until(began.exists, "the long job never began")
@@ -103,7 +103,8 @@ def test_what_waits_behind_a_long_job_goes_to_another_worker(q: SyncQueue, start
         assert q.result(inv_id, timeout=PATIENCE_S)[0] == n
     assert row(q, long_one)["state"] == "running"
     assert [row(q, inv_id)["attempt"] for inv_id in quick] == [1] * 9
-    assert q.result(long_one, timeout=PATIENCE_S) == "slept"
+    go.touch()
+    assert q.result(long_one, timeout=PATIENCE_S) == "told"
     assert (row(q, long_one)["claim"], row(q, long_one)["attempt"]) == (1, 1)
 
 
@@ -120,7 +121,7 @@ def test_the_death_of_a_worker_is_told_long_before_its_lease_ends(tmp_path: Path
         behind = [submit(q, bodies.sleeps, 600.0, str(began)), *(submit(q, bodies.quick, n) for n in range(3))]
         until(began.exists, "the body never began")
         worker.send_signal(signal.SIGKILL)
-        worker.wait(10)
+        worker.wait(60)
         until(lambda: all(row(q, inv_id)["state"] == "queued" for inv_id in behind), "nobody told of the death")
         assert [row(q, inv_id)["attempt"] for inv_id in behind] == [1, 0, 0, 0]
         plane.close()
@@ -183,7 +184,7 @@ def test_the_death_of_a_worker_that_had_spoken_since_is_told_too(tmp_path: Path)
         inv_id = submit(q, bodies.sleeps, 600.0, str(began))
         until(began.exists, "the body never began")
         worker.send_signal(signal.SIGKILL)
-        worker.wait(10)
+        worker.wait(60)
         until(lambda: row(q, inv_id)["state"] == "queued", "nobody told of the death")
         plane.close()
 

@@ -10,10 +10,11 @@ import ssl
 import subprocess
 import sys
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from http_peer import PATIENCE, QUICK, Peer, serving
+from http_peer import PATIENCE, SOON, Peer, serving
 from net_certs import certificate
 
 from lakeshore.server.http import (
@@ -196,7 +197,7 @@ def test_a_tls_connection_that_ends_says_so(cert: Path) -> None:
 
 
 def test_a_tls_client_that_leaves_while_parked_is_noticed(cert: Path) -> None:
-    with serving(echo, tls=context_of(cert), timers=QUICK) as served:
+    with serving(echo, tls=context_of(cert), timers=SOON) as served:
         raw = socket.create_connection(("127.0.0.1", served.port), timeout=PATIENCE)
         peer = Peer(trusting(cert).wrap_socket(raw, server_hostname="127.0.0.1"))
         peer.get("/park")
@@ -215,7 +216,7 @@ def test_a_tls_drain_answers_the_parked_and_closes_the_idle(cert: Path) -> None:
         peers[1].post("/", b"x")
         assert peers[1].answer().body == b"x"
         served.until(lambda: served.server.parked_requests == 1)
-        served.call(served.server.drain, 5)
+        served.call(served.server.drain, PATIENCE)
         assert peers[0].answer().body == b"draining"
         for peer in peers:
             assert peer.rest() == b""
@@ -224,7 +225,7 @@ def test_a_tls_drain_answers_the_parked_and_closes_the_idle(cert: Path) -> None:
 
 @pytest.mark.parametrize("sent", [b"", b"\x16\x03\x01\x02\x00\x01\x00"], ids=["silent", "half a hello"])
 def test_a_handshake_that_does_not_end_is_let_go(cert: Path, sent: bytes) -> None:
-    with serving(echo, tls=context_of(cert), timers=QUICK) as served, served.connect() as peer:
+    with serving(echo, tls=context_of(cert), timers=replace(SOON, handshake=0.5)) as served, served.connect() as peer:
         peer.send(sent)
         assert peer.rest() == b""
         served.until(lambda: served.server.open_connections == 0)

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 import trio
-from http_peer import PATIENCE, QUICK, Peer, Served, serving
+from http_peer import PATIENCE, SOON, Peer, Served, serving
 
 from lakeshore.server.http import Request, Response, StreamResponse
 from lakeshore.server.http.messages import Woken
@@ -69,7 +69,7 @@ def test_parking_ends_at_its_timeout() -> None:
 @pytest.mark.parametrize("how", ["reset", "close"])
 def test_a_client_that_leaves_a_parked_request_is_noticed(how: str) -> None:
     parker = Parker()
-    with serving(parker, timers=QUICK) as served:
+    with serving(parker, timers=SOON) as served:
         peer = served.connect()
         request = held(served, peer, parker)
         assert not served.do(request.is_gone)
@@ -91,7 +91,7 @@ def test_whoever_is_about_to_hand_something_over_can_ask_at_once(how: str) -> No
 
 def test_a_parked_request_that_was_half_closed_gets_its_answer_at_once() -> None:
     parker = Parker()
-    with serving(parker, timers=QUICK) as served, served.connect() as peer:
+    with serving(parker, timers=SOON) as served, served.connect() as peer:
         held(served, peer, parker)
         peer.sock.shutdown(1)
         assert peer.answer().body == b"gone"
@@ -99,7 +99,7 @@ def test_a_parked_request_that_was_half_closed_gets_its_answer_at_once() -> None
 
 def test_a_client_that_leaves_behind_pipelined_requests_is_noticed_too() -> None:
     parker = Parker()
-    with serving(parker, timers=QUICK) as served:
+    with serving(parker, timers=SOON) as served:
         peer = served.connect()
         held(served, peer, parker)
         peer.get("/next")
@@ -117,7 +117,7 @@ def test_a_task_beside_the_handler_can_wait_for_the_client_to_go() -> None:
         gone.set()
         return Response()
 
-    with serving(handler, timers=QUICK) as served:
+    with serving(handler, timers=SOON) as served:
         peer = served.connect()
         peer.get()
         assert ready.wait(PATIENCE)
@@ -136,7 +136,7 @@ def test_a_handler_with_its_whole_body_runs_to_its_end_though_the_client_has_gon
         finished.set()
         return Response()
 
-    with serving(handler, timers=QUICK) as served:
+    with serving(handler, timers=SOON) as served:
         peer = served.connect()
         peer.post("/", b"abc")
         assert started.wait(PATIENCE)
@@ -184,7 +184,7 @@ def test_a_stream_that_waits_ends_when_its_client_goes(how: str, parks: bool) ->
     async def handler(request: Request) -> StreamResponse:
         return StreamResponse(chunks=pieces(request))
 
-    with serving(handler, timers=QUICK) as served:
+    with serving(handler, timers=SOON) as served:
         peer = served.connect()
         peer.get()
         head = peer.exactly(15)
@@ -203,7 +203,7 @@ def test_a_half_closed_client_still_gets_a_stream_that_has_something_to_send() -
     async def handler(_request: Request) -> StreamResponse:
         return StreamResponse(chunks=pieces())
 
-    with serving(handler, timers=QUICK) as served, served.connect() as peer:
+    with serving(handler, timers=SOON) as served, served.connect() as peer:
         peer.get()
         peer.sock.shutdown(1)
         assert len(peer.answer().body) == 30_000_000

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
-from http_peer import QUICK, serving
+from http_peer import SOON, serving
 
 from lakeshore.server.http import HttpError, Limits, Request, Response
 
@@ -221,7 +222,7 @@ def test_a_refused_upload_still_gets_its_answer_while_it_is_being_sent(connectio
 
 
 def test_a_refused_peer_that_never_ends_is_let_go_when_its_time_is_up() -> None:
-    with serving(echo, timers=QUICK) as served, served.connect() as peer:
+    with serving(echo, timers=replace(SOON, linger=0.3)) as served, served.connect() as peer:
         peer.send(b"nonsense\r\n\r\n")
         assert peer.answer().status == 400
         served.until(lambda: served.server.open_connections == 0)

@@ -16,7 +16,7 @@ from served import Served, new_id, one
 import dreamlake.lakeshore as dls
 from lakeshore import wire
 
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 SUBMIT, AWAIT = "/v1/producer/submit", "/v1/producer/await"
 POLL, ACK, CHUNK = "/v1/daemon/poll", "/v1/daemon/ack", "/v1/daemon/result-chunk"
 

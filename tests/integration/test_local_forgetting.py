@@ -161,7 +161,7 @@ plane.close()
         other.stdin.write("\n")
         other.stdin.flush()
         assert other.stdout.readline() == "0\n"
-        assert other.wait(30) == 0
+        assert other.wait(60) == 0
     finally:
         other.kill()
         other.wait()

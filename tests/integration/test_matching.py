@@ -51,7 +51,7 @@ def test_a_call_goes_to_a_worker_that_has_all_its_tags(server: Served, queue: Qu
     second = queue.queued(run_config={"match": {"tags": ["gpu:h100"], "runners": ["process"]}}, delay_s=0.05)
     for id_ in (first, second) if not parked else (first,):
         if parked:
-            assert runs(waiting[1].result(20)) == [id_]
+            assert runs(waiting[1].result(60)) == [id_]
         else:
             until(lambda id_=id_: queue.reason(id_) in ("away", "next", "busy"))
     if not parked:
@@ -59,7 +59,7 @@ def test_a_call_goes_to_a_worker_that_has_all_its_tags(server: Served, queue: Qu
         assert runs(plain.ask()) == []
         assert runs(gpu.ask()) == [first, second]
     own = queue.queued()
-    assert runs(waiting[0].result(20) if parked else plain.ask()) == [own], "what asks for nothing is for everybody"
+    assert runs(waiting[0].result(60) if parked else plain.ask()) == [own], "what asks for nothing is for everybody"
 
 
 @pytest.mark.parametrize("kind", ["fifo", "filo", "boltzmann"])
@@ -71,7 +71,7 @@ def test_what_nobody_there_can_run_holds_nothing_up(server: Served, kind: str) -
     assert sorted(runs(plain.ask(capacity=8))) == sorted(own)
     parked = plain.asking(held=[[id_, 1, True] for id_ in own])
     late = queue.queued(run_config={"runner": "subprocess"})
-    assert runs(parked.result(20)) == [late]
+    assert runs(parked.result(60)) == [late]
     assert [queue.reason(id_) for id_ in stuck] == ["no_match"] * 3
     moon = box(server, queue, "moon")
     assert sorted(runs(moon.ask(capacity=8))) == sorted(stuck)
@@ -87,7 +87,7 @@ def test_a_server_with_calls_that_nobody_present_can_run_rests(server: Served, q
         return float(next(line.split()[-1] for line in text.splitlines() if line.startswith("lakeshore_commits_total")))
 
     before = commits()
-    assert runs(parked.result(20)) == []
+    assert runs(parked.result(60)) == []
     assert commits() - before < 40, "a row that fits nobody is not tried again and again"
 
 

@@ -18,7 +18,7 @@ def test_a_request_that_is_asked_is_the_one_that_request_sends() -> None:
     with scripted(Served.echo_for_ever) as server, BlockingConnection(server.target) as connection:
         route = Route(server.target, "/v1/x", {"x-a": "b"})
         for body in (b"one", b"x" * PIECE, b"y" * (PIECE + 1)):
-            assert connection.ask(route, body, timeout=10) == (200, body)
+            assert connection.ask(route, body, timeout=60) == (200, body)
             assert connection.request("POST", "/v1/x", headers={"x-a": "b"}, body=body).body == body
         assert server.connections == 1
         assert server.heads[0::2] == server.heads[1::2]
@@ -41,7 +41,7 @@ def test_an_answer_of_any_shape_and_in_any_pieces_is_understood() -> None:
 
     with scripted(script) as server, BlockingConnection(server.target) as connection:
         route = Route(server.target, "/", ())
-        said = [connection.ask(route, b"?", timeout=10) for _ in range(4)]
+        said = [connection.ask(route, b"?", timeout=60) for _ in range(4)]
         assert said == [(200, b"first"), (200, b"second"), (200, b"third"), (409, b"fourth")]
         assert not connection.connected
 
@@ -54,8 +54,8 @@ def test_a_kept_connection_that_ends_is_replaced_unless_the_request_may_be_sent_
 
     with scripted(script) as server, BlockingConnection(server.target) as connection:
         route = Route(server.target, "/", ())
-        assert connection.ask(route, b"", timeout=10) == (200, b"1")
-        assert connection.ask(route, b"", timeout=10) == (200, b"2")
+        assert connection.ask(route, b"", timeout=60) == (200, b"1")
+        assert connection.ask(route, b"", timeout=60) == (200, b"2")
         with pytest.raises(ConnectionLost, match="without answering"):
             connection.ask(route, b"", timeout=10, retry_stale=False)
         assert server.connections == 2
@@ -76,7 +76,7 @@ def test_an_answer_that_is_too_large_breaks_off_or_does_not_come_closes_the_conn
     with scripted(script) as server, BlockingConnection(server.target) as connection:
         route = Route(server.target, "/", ())
         for error, timeout in ((ProtocolViolation, 10), (ConnectionLost, 10), (Timeout, 0.05)):
-            connection.ask(route, b"", timeout=10)
+            connection.ask(route, b"", timeout=60)
             with pytest.raises(error):
                 connection.ask(route, b"", timeout=timeout, max_body=5)
             assert not connection.connected
@@ -96,10 +96,10 @@ def test_bytes_that_nobody_asked_for_are_no_answer() -> None:
 
     with scripted(script) as server, BlockingPool(server.target) as pool:
         route = Route(server.target, "/", ())
-        assert pool.ask(route, b"", timeout=10) == (200, b"good")
-        assert poisoned.wait(10)
+        assert pool.ask(route, b"", timeout=60) == (200, b"good")
+        assert poisoned.wait(60)
         eventually(lambda: pool.idle == 0 or pool._idle[0].stale())
-        assert pool.ask(route, b"", timeout=10) == (200, b"good")
+        assert pool.ask(route, b"", timeout=60) == (200, b"good")
 
 
 def test_another_thread_can_interrupt_what_is_asked() -> None:
@@ -114,10 +114,10 @@ def test_another_thread_can_interrupt_what_is_asked() -> None:
 
     with scripted(script) as server, BlockingConnection(server.target) as connection, ThreadPoolExecutor(1) as thread:
         route = Route(server.target, "/", ())
-        connection.ask(route, b"", timeout=10)
-        blocked = thread.submit(connection.ask, route, b"", timeout=10)
-        assert waiting.wait(10)
+        connection.ask(route, b"", timeout=60)
+        blocked = thread.submit(connection.ask, route, b"", timeout=60)
+        assert waiting.wait(60)
         connection.interrupt()
         with pytest.raises(ConnectionLost):
-            blocked.result(10)
+            blocked.result(60)
         assert server.connections == 1

@@ -28,7 +28,7 @@ class Asyncio:
     @staticmethod
     def run(main: Callable[[], Awaitable[Any]]) -> Any:
         async def guarded() -> Any:
-            return await asyncio.wait_for(main(), 30)
+            return await asyncio.wait_for(main(), 60)
 
         return asyncio.run(guarded())
 
@@ -55,7 +55,7 @@ class Trio:
     @staticmethod
     def run(main: Callable[[], Awaitable[Any]]) -> Any:
         async def guarded() -> Any:
-            with trio.fail_after(30):
+            with trio.fail_after(60):
                 return await main()
 
         return trio.run(guarded)
@@ -204,7 +204,7 @@ def test_a_timeout_leaves_later_requests_of_the_connection_their_own_time(loop: 
 
         async def main() -> None:
             async with loop.connection(server.target) as connection:
-                for timeout in (30, 0.5, None, 10, 0.5):
+                for timeout in (60, 20, None, 60, 20):
                     assert (await connection.request("POST", "/", body=b"x", timeout=timeout)).body == b"x"
 
         loop.run(main)
@@ -217,7 +217,7 @@ def test_a_chunked_stream_arrives_piece_by_piece_and_its_connection_is_kept(loop
     def script(served: Served) -> None:
         served.read_request()
         served.sock.sendall(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3\r\none\r\n")
-        go.wait(10)
+        go.wait(60)
         served.sock.sendall(b"3\r\ntwo\r\n0\r\n\r\n")
         served.echo_for_ever()
 
@@ -305,7 +305,7 @@ def test_a_reader_that_stops_makes_the_server_wait(loop: Loop) -> None:
         async def main() -> None:
             async with await loop.connection(server.target).stream("GET", "/big") as answer:
                 await anext(aiter(answer))
-                assert await loop.in_thread(stalled.wait, 20)
+                assert await loop.in_thread(stalled.wait, 60)
 
         loop.run(main)
         assert sent < 60_000_000
@@ -316,7 +316,7 @@ def hang_on(path: bytes, seen: threading.Event) -> Callable[[Served], None]:
         while request := served.read_request():
             if path in request[0]:
                 seen.set()
-                served.server.late.wait(10)  # type: ignore[attr-defined]
+                served.server.late.wait(60)  # type: ignore[attr-defined]
                 served.answer(b"somebody else's")
                 return
             served.answer(request[1])
@@ -418,14 +418,14 @@ def test_a_refusal_that_comes_before_the_upload_ends_is_the_answer(loop: Loop) -
         served.answer(b"warm")
         served.read_head()
         served.answer(b"too large", "413 Content Too Large")
-        gate.wait(10)
+        gate.wait(60)
 
     with scripted(script) as server:
 
         async def main() -> None:
             async with loop.connection(server.target) as connection:
                 await connection.request("GET", "/")
-                answer = await connection.request("PUT", "/", body=b"x" * 50_000_000, timeout=10)
+                answer = await connection.request("PUT", "/", body=b"x" * 50_000_000, timeout=60)
                 gate.set()
                 assert (answer.status, answer.body) == (413, b"too large")
                 assert not connection.connected
@@ -469,7 +469,7 @@ def test_tls_needs_a_trusted_certificate_and_speaks_with_one(loop: Loop, tmp_pat
                     assert (await pool.request("POST", "/", body=b"%d" % n)).body == b"%d" % n
                 assert (await pool.request("PUT", "/", body=big)).body == big
                 fresh = loop.connection(pool.target)  # session tickets are not taken for an early answer
-                assert (await fresh.request("PUT", "/", body=big, timeout=10)).body == big
+                assert (await fresh.request("PUT", "/", body=big, timeout=60)).body == big
                 await fresh.aclose()
                 assert pool.idle == 1
             with pytest.raises(TlsError):

@@ -155,14 +155,14 @@ def test_the_time_of_a_request_counts_in_all_and_of_a_stream_per_wait() -> None:
         served.read_request()
         served.sock.sendall(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n")
         for _ in range(12):
-            tick.wait(0.05)
+            tick.wait(0.15)
             served.sock.sendall(b"1\r\nx\r\n")
         served.sock.sendall(b"0\r\n\r\n")
 
     with scripted(script) as server:
         with pytest.raises(Timeout):
-            BlockingConnection(server.target).request("GET", "/", timeout=0.3)
-        with BlockingConnection(server.target) as c, c.stream("GET", "/", timeout=0.3) as answer:
+            BlockingConnection(server.target).request("GET", "/", timeout=1.2)
+        with BlockingConnection(server.target) as c, c.stream("GET", "/", timeout=1.2) as answer:
             assert b"".join(answer) == b"x" * 12
 
 
@@ -172,7 +172,7 @@ def test_a_chunked_stream_arrives_piece_by_piece_and_its_connection_is_kept() ->
     def script(served: Served) -> None:
         served.read_request()
         served.sock.sendall(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3\r\none\r\n")
-        go.wait(10)
+        go.wait(60)
         served.sock.sendall(b"3\r\ntwo\r\n0\r\n\r\n")
         served.echo_for_ever()
 
@@ -287,12 +287,12 @@ def test_a_refusal_that_comes_before_the_upload_ends_is_the_answer() -> None:
         served.answer(b"warm")
         served.read_head()
         served.answer(b"too large", "413 Content Too Large")
-        served.server.gate.wait(10)  # type: ignore[attr-defined]
+        served.server.gate.wait(60)  # type: ignore[attr-defined]
 
     with scripted(script) as server, BlockingConnection(server.target) as c:
         server.gate = threading.Event()  # type: ignore[attr-defined]
         c.request("GET", "/")
-        answer = c.request("PUT", "/", body=b"x" * 50_000_000, timeout=10)
+        answer = c.request("PUT", "/", body=b"x" * 50_000_000, timeout=60)
         server.gate.set()  # type: ignore[attr-defined]
         assert (answer.status, answer.body) == (413, b"too large")
         assert not c.connected
@@ -379,7 +379,7 @@ def test_after_a_fork_parent_and_child_never_share_a_connection() -> None:
         while request := served.read_request():
             if b"/held" in request[0]:
                 served.sock.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n")
-                child_seen.wait(10)
+                child_seen.wait(60)
                 served.sock.sendall(b"ok")
             else:
                 if request[1] == b"child":
@@ -389,7 +389,7 @@ def test_after_a_fork_parent_and_child_never_share_a_connection() -> None:
 
     child_seen, child_on = threading.Event(), []
     with scripted(script) as server:
-        done = subprocess.run([sys.executable, "-c", FORKING, server.url], capture_output=True, text=True, timeout=30)
+        done = subprocess.run([sys.executable, "-c", FORKING, server.url], capture_output=True, text=True, timeout=60)
         assert (done.returncode, done.stdout, done.stderr) == (0, "1\n", "")
         assert server.connections == 2
         assert child_on == [2]
@@ -422,9 +422,9 @@ def test_ctrl_c_ends_a_wait_and_the_next_request_gets_its_own_answer() -> None:
         process = subprocess.Popen(
             [sys.executable, "-c", INTERRUPTED, server.url], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
-        assert waiting.wait(20)
+        assert waiting.wait(60)
         process.send_signal(signal.SIGINT)
-        assert process.communicate(timeout=20) == ("after\n", "")
+        assert process.communicate(timeout=60) == ("after\n", "")
 
 
 def test_tls_needs_a_trusted_certificate_and_speaks_with_one(tmp_path: Path) -> None:
@@ -439,7 +439,7 @@ def test_tls_needs_a_trusted_certificate_and_speaks_with_one(tmp_path: Path) -> 
                 assert pool.request("POST", "/", body=b"%d" % n).body == b"%d" % n
             assert pool.request("PUT", "/", body=b"z" * 1_000_000).body == b"z" * 1_000_000
             with BlockingConnection(trusted) as fresh:
-                assert fresh.request("PUT", "/", body=b"z" * 1_000_000, timeout=10).body == b"z" * 1_000_000
+                assert fresh.request("PUT", "/", body=b"z" * 1_000_000, timeout=60).body == b"z" * 1_000_000
         assert server.connections == 3
 
 
@@ -475,7 +475,7 @@ def test_a_pool_does_not_use_a_connection_with_bytes_that_nobody_asked_for() -> 
 
     with scripted(script) as server, BlockingPool(server.target) as pool:
         assert pool.request("GET", "/").body == b"good"
-        assert poisoned.wait(10)
+        assert poisoned.wait(60)
         eventually(lambda: pool.idle == 0 or pool._idle[0].stale())
         assert pool.request("GET", "/").body == b"good"
 
@@ -493,10 +493,10 @@ def test_another_thread_can_interrupt_a_wait() -> None:
     with scripted(script) as server, BlockingConnection(server.target) as connection, ThreadPoolExecutor(1) as thread:
         connection.request("POST", "/")
         blocked = thread.submit(connection.request, "POST", "/", timeout=None)
-        assert waiting.wait(10)
+        assert waiting.wait(60)
         connection.interrupt()
         with pytest.raises(ConnectionLost):
-            blocked.result(10)
+            blocked.result(60)
         assert server.connections == 1
         connection.close()
 

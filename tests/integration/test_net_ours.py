@@ -56,12 +56,12 @@ def ours(*, times: Times | None = None, limits: Limits | None = None) -> Iterato
 
     thread = threading.Thread(target=trio.run, args=(main,))
     thread.start()
-    assert ready.wait(10)
+    assert ready.wait(60)
     try:
         yield server, parse_target(listeners[0].url)
     finally:
         trio.from_thread.run(server.drain, 2, trio_token=tokens[0])
-        thread.join(10)
+        thread.join(60)
         assert not thread.is_alive()
 
 

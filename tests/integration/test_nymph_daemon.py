@@ -15,6 +15,7 @@ import daemons as d
 import entry_bodies as bodies
 import pytest
 from daemons import NOTHING, Daemon
+from ports import free_port
 from served import ADMIN, JSON, Served, running
 
 from lakeshore.nymph.keeping import processes
@@ -233,20 +234,19 @@ def test_a_keeper_that_is_told_to_end_by_a_signal_costs_an_attempt_not_the_call(
 
 @pytest.mark.inventory("N-122")
 def test_a_server_that_is_restarted_gets_its_answers_afterwards(tmp_path: Path) -> None:
-    with running(tmp_path / "server") as first:
-        port = first.url.rpartition(":")[2]
-        with d.daemon(first.url, tmp_path / "host") as daemon:
-            daemon.start()
-            gate = daemon.directory / "gate"
-            id_ = d.submit(first, daemon.queue, bodies.counted, 2, str(gate))
-            daemon.until(lambda: daemon.events("JobStarted"))
-            first.stop()
-            daemon.until(lambda: daemon.events("PollFailed"))
-            with running(tmp_path / "server", "--port", port) as second:
-                gate.touch()
-                assert d.ended(second, id_)["state"] == "succeeded"
-                assert daemon.stop() == 0
-            assert daemon.left() == NOTHING
+    port = str(free_port())
+    with running(tmp_path / "server", "--port", port) as first, d.daemon(first.url, tmp_path / "host") as daemon:
+        daemon.start()
+        gate = daemon.directory / "gate"
+        id_ = d.submit(first, daemon.queue, bodies.counted, 2, str(gate))
+        daemon.until(lambda: daemon.events("JobStarted"))
+        first.stop()
+        daemon.until(lambda: daemon.events("PollFailed"))
+        with running(tmp_path / "server", "--port", port) as second:
+            gate.touch()
+            assert d.ended(second, id_)["state"] == "succeeded"
+            assert daemon.stop() == 0
+        assert daemon.left() == NOTHING
 
 
 @pytest.mark.inventory("N-130", "N-132")

@@ -186,7 +186,7 @@ def test_a_tool_gets_no_stdin_and_plain_words(host: Host) -> None:
 
 def gone(pid: int) -> bool:
     """Whether that process has ended, within a while."""
-    end = time.monotonic() + 20
+    end = time.monotonic() + 60
     while time.monotonic() < end:
         try:
             state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
@@ -208,7 +208,7 @@ def test_tools_that_hang_cost_the_limit_once_and_leave_no_process(host: Host, tm
     took = time.monotonic() - before
     assert found.versions.distro == "Debian GNU/Linux 12 (bookworm)"
     assert (found.versions.python, found.versions.gpu, found.runners) == (None, None, ())
-    assert took < 1.5 * 3, "ten questions that hang, and not one after the other"
+    assert took < 1.5 * 6, "ten questions that hang, and not one after the other"
     pids = [int(line) for line in (tmp_path / "pids").read_text().split()]
     assert len(pids) >= 2
     assert all(gone(pid) for pid in pids)
@@ -341,7 +341,7 @@ def test_a_host_whose_metadata_addresses_swallow_everything_is_known_within_thei
 
         found, took = trio.run(timed)
     assert found.tags == ("host=local",)
-    assert 0.5 < took < 2.0  # 0.6 s where nothing else runs
+    assert 0.5 < took < 10  # 0.6 s where nothing else runs
 
 
 def test_a_metadata_service_that_refuses_costs_nothing() -> None:
@@ -354,7 +354,7 @@ def test_a_metadata_service_that_refuses_costs_nothing() -> None:
                 "AWS_EC2_METADATA_SERVICE_ENDPOINT": f"http://127.0.0.1:{port}",
                 "GCE_METADATA_HOST": f"127.0.0.1:{port}",
             }
-            with trio.fail_after(10):
+            with trio.fail_after(30):
                 return await ask_aws(environ, 60), await ask_gcp(environ, 60)
 
         assert trio.run(ask) == (None, None)
@@ -367,7 +367,7 @@ def test_this_very_machine_is_known_in_time() -> None:
         return await detect(environ={**os.environ, **SHUT})
 
     found = trio.run(ask)
-    assert time.monotonic() - before < 6
+    assert time.monotonic() - before < 30
     assert found.hostname == socket.gethostname()
     assert found.versions.kernel == f"{os.uname().sysname} {os.uname().release}"
     assert found.versions.cpu is None or found.versions.cpu["cores"] >= 1

@@ -177,10 +177,9 @@ def test_a_command_whose_time_is_up_ends_with_all_that_it_began(host: Host, deaf
 
     async def main() -> None:
         async with host.open():
-            told = await host.result(command=f"{trap}(setsid sleep 100 &); echo begun; sleep 100", timeout_s=0.5)
+            told = await host.result(command=f"{trap}(setsid sleep 100 &); echo begun; sleep 100", timeout_s=2.0)
             assert (told["exit_code"], told["stdout"], told["error"]) == (-2, b"begun\n", "timed out")
-            assert told["duration_ms"] >= 500
-            assert (told["duration_ms"] >= 5000) == deaf
+            assert told["duration_ms"] >= (7000 if deaf else 2000)
 
     k.run(main)
 

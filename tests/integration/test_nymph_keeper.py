@@ -139,7 +139,7 @@ def test_stopping_a_job_ends_all_of_it(place: Path, how: str, why: str) -> None:
     async def main() -> None:
         async with k.keeper(place) as keeper:
             guard = k.parent(keeper.pid)
-            timeout_s = 0.7 if why == "timeout" else None
+            timeout_s = 2.0 if why == "timeout" else None
             job = await keeper.spawn(k.bash("x", ESCAPES[how], timeout_s=timeout_s, grace_s=0.3))
             await k.until(lambda: (Path(job.directory) / "stdout").read_bytes() == b"begun\n")
             if why == "cancel":
@@ -476,9 +476,9 @@ def test_a_keeper_that_dies_takes_its_jobs_with_it_and_the_next_one_says_so(plac
 def test_a_lease_that_is_not_renewed_ends_its_job_while_the_daemon_hangs(place: Path) -> None:
     async def main() -> None:
         async with k.keeper(place) as keeper:
-            await keeper.spawn(k.bash("short", "sleep 1000", lease_s=0.2))
-            await keeper.spawn(k.bash("renewed", "sleep 1000", lease_s=0.2))
+            await keeper.spawn(k.bash("renewed", "sleep 1000", lease_s=2.0))
             await keeper.renew(60, ["renewed"])
+            await keeper.spawn(k.bash("short", "sleep 1000", lease_s=2.2))
             assert (await keeper.wait("short")).cancelled_by == "lease"
             assert len(k.marked(place, "renewed")) == 1
 

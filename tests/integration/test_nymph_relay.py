@@ -6,7 +6,6 @@ import base64
 import os
 import shutil
 import signal
-import socket
 import sys
 import time
 from collections.abc import AsyncIterator, Callable
@@ -19,6 +18,7 @@ import kept as k
 import msgpack
 import pytest
 import trio
+from ports import free_port
 from served import MSGPACK, Served, new_id, running, start
 
 import dreamlake.lakeshore as dls
@@ -50,7 +50,7 @@ class Line:
         self._headers = [("content-type", MSGPACK), ("accept", MSGPACK), ("x-ls-namespace", ns)]
         self.sent: list[tuple[str, dict[str, Any]]] = []
 
-    async def post(self, path: str, body: Any, *, timeout_s: float = 30.0) -> Any:
+    async def post(self, path: str, body: Any, *, timeout_s: float = 60.0) -> Any:
         try:
             answer = await self._pool.request(
                 "POST", path, headers=self._headers, body=msgpack.packb(dict(body)), timeout=timeout_s
@@ -133,12 +133,6 @@ class Daemon:
 
     def values(self, id_: str) -> list[Any]:
         return list(dls.SyncQueue(self.queue, dispatch=self.plane).stream(id_, timeout=20.0))
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port
 
 
 def on(server: Served, base: Path, main: Callable[[Daemon], Any], *, end: bool = True) -> None:
@@ -239,7 +233,7 @@ def test_a_new_daemon_goes_on_where_the_files_stand(server: Served, tmp_path: Pa
 
     async def main(daemon: Daemon) -> None:
         job, body = await daemon.begun(bodies.counted, 8, str(gate))
-        with trio.move_on_after(20) as scope:
+        with trio.move_on_after(60) as scope:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(daemon.relay.follow, job)
                 await k.until(lambda: sum(1 for _ in daemon.posts(relaying.RESULT_CHUNK)) > 0)

@@ -31,7 +31,7 @@ async def page(bind: str = "127.0.0.1", port: int = 0, ring: Ring | None = None)
     core = Core(Settings(worker_id="host-01J", session="01J", version="1", queue="gpu"))
     section = IntrospectSection(enabled=True, bind=bind, port=port)
     async with trio.open_nursery() as nursery:
-        with trio.fail_after(30):
+        with trio.fail_after(60):
             found = await nursery.start(introspect.serve, section, core.status, ring or Ring(16))
             assert found is not None
             yield found
@@ -39,7 +39,7 @@ async def page(bind: str = "127.0.0.1", port: int = 0, ring: Ring | None = None)
 
 
 def ask(port: int, path: str, method: str = "GET", host: str = "127.0.0.1", **headers: str) -> tuple[int, Any, Any]:
-    line = http.client.HTTPConnection(host, port, timeout=10)
+    line = http.client.HTTPConnection(host, port, timeout=60)
     try:
         line.request(method, path, headers=headers)
         answer = line.getresponse()

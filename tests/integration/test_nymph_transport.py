@@ -58,10 +58,10 @@ class Proxy:
     def stop(self) -> None:
         with contextlib.suppress(OSError):
             self.listener.shutdown(socket.SHUT_RDWR)
-        self.threads[0].join(10)
+        self.threads[0].join(60)
         self.listener.close()
         for thread in self.threads[1:]:
-            thread.join(10)
+            thread.join(60)
 
     def served(self, line: socket.socket) -> None:
         with line, contextlib.suppress(OSError):

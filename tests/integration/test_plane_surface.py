@@ -27,7 +27,7 @@ from lakeshore.sdk.entry.worker import read_settings
 from lakeshore.sdk.errors import DispatchError
 
 ROOT = Path(__file__).parents[2]
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 BLINK_S = 0.05
 NEEDED = inspect.Parameter.empty
 

@@ -17,10 +17,13 @@ from typing import Any
 
 import printed_bodies as bodies
 import pytest
+from ports import free_port
 from served import Served, new_id, running, start
 
 from lakeshore import HttpDispatch
+from lakeshore.cli.jobs.logs import _Reader
 from lakeshore.cli.main import main
+from lakeshore.client.api import ApiClient
 from lakeshore.sdk.errors import DispatchError
 
 ROOT, HERE = Path(__file__).parents[2], Path(__file__).parent
@@ -80,7 +83,7 @@ class Place:
 
     def close(self) -> None:
         self.worker.kill()
-        self.worker.wait(10)
+        self.worker.wait(60)
         self.plane.close()
 
 
@@ -159,7 +162,7 @@ def test_what_is_printed_is_there_while_the_body_runs_and_follow_ends_with_it(pl
     assert follower.stdout.readline() == b"begun\n"
     told.touch()
     assert follower.stdout.read() == b"told\n"
-    assert follower.wait(30) == 0
+    assert follower.wait(60) == 0
     follower.stdout.close()
 
 
@@ -169,7 +172,7 @@ def test_ctrl_c_ends_a_follower_with_130(place: Place, tmp_path: Path) -> None:
     assert follower.stdout is not None
     assert follower.stdout.readline() == b"begun\n"
     follower.send_signal(signal.SIGINT)
-    assert follower.wait(30) == 130
+    assert follower.wait(60) == 130
     follower.stdout.close()
     (tmp_path / "told").touch()
 
@@ -208,6 +211,24 @@ def test_each_attempt_has_its_log_and_follow_goes_through_them(place: Place, tmp
     assert jobs_logs(place, id_, "--attempt", "1")[1].startswith(b"the first attempt\n")
     assert place.page(id_)["attempts"] == [1, 2]
     assert b"attempt 2\n" in err or out == b"the second attempt\n"
+
+
+def test_who_follows_slowly_is_not_done_before_the_attempt_that_was_over_meanwhile(
+    place: Place, tmp_path: Path
+) -> None:
+    told = tmp_path / "told"
+    id_ = place.submit(bodies.fails_when_told, str(tmp_path / "tried"), str(told))
+    began: list[int] = []
+    with contextlib.closing(ApiClient(place.server.url, namespace=place.ns)) as api:
+        following = _Reader(api, id_, attempt=None, stream=None).followed(began.append)
+        found = b""
+        while found != b"the first attempt\n":
+            found += b"".join(part["data"] for part in next(following)[1])
+        told.touch()
+        place.plane.result(id_, timeout=PATIENCE_S)
+        found += b"".join(part["data"] for _answer, parts in following for part in parts)
+    assert found.startswith(b"the first attempt\n") and found.endswith(b"the second attempt\n")
+    assert began == [2]
 
 
 def test_a_log_is_its_namespaces_and_its_claims(server: Served, place: Place, tmp_path: Path) -> None:
@@ -254,8 +275,8 @@ def test_a_log_goes_with_its_row(server: Served, place: Place) -> None:
 
 
 def test_a_server_that_is_killed_has_what_it_took_and_gets_the_rest(tmp_path: Path, jobs_logs: Any) -> None:
-    first = start(tmp_path / "server")
-    port = first.url.rsplit(":", 1)[1]
+    port = str(free_port())
+    first = start(tmp_path / "server", "--port", port)
     place = Place(first, tmp_path)
     try:
         told = tmp_path / "told"

@@ -20,7 +20,7 @@ from lakeshore import wire
 from lakeshore.sdk.default_plane import default_dispatch
 from lakeshore.sdk.errors import DispatchError
 
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 BLINK_S = 0.05
 
 

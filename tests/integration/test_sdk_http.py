@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import socket
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
@@ -16,6 +15,7 @@ import pytest
 import served
 import trio
 import trio.testing
+from ports import free_port
 
 from lakeshore.sdk.errors import DispatchError
 from lakeshore.sdk.http_dispatch import HttpDispatch
@@ -247,9 +247,7 @@ def test_a_forked_child_uses_connections_of_its_own(plane: HttpDispatch, name: s
 
 @pytest.mark.inventory("K-21", "K-24", "K-16")
 def test_waits_and_streams_outlive_the_server(tmp_path: Path, name: str) -> None:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
+    port = str(free_port())
     first = served.start(tmp_path / "server", "--port", port)
     plane = HttpDispatch(f"http://127.0.0.1:{port}")
     q = SyncQueue(name, dispatch=plane)
@@ -312,4 +310,4 @@ def test_a_server_that_is_not_there_is_named(name: str) -> None:
     began = time.monotonic()
     with pytest.raises(DispatchError, match=r"127\.0\.0\.1:9"):
         SyncQueue(name, dispatch=plane).submit(1)
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 30

@@ -138,14 +138,14 @@ def test_a_token_name_is_unique_in_its_namespace(secured_server: Served) -> None
 
 @pytest.mark.inventory("S-557", "S-632")
 def test_a_token_with_an_end_is_forbidden_from_then_on_wherever_it_was_let_in_before(secured_server: Served) -> None:
-    body = {"name": f"t-{new_id()}", "ttl_s": 1.5}
+    body = {"name": f"t-{new_id()}", "ttl_s": 3.5}
     minted = secured_server.post("/v1/namespaces/default/tokens", body, encoding=JSON).body
     lasts = datetime.fromisoformat(minted["expiresAt"]) - datetime.fromisoformat(minted["createdAt"])
-    assert lasts == timedelta(seconds=1.5)
+    assert lasts == timedelta(seconds=3.5)
     token, at = minted["plaintext"], "/v1/namespaces/default/whoami"
     with contextlib.closing(secured_server.connection()) as connection:
         headers, answers = {"Authorization": f"Bearer {token}"}, []
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while not answers or (answers[-1][0] == 200 and time.monotonic() < deadline):
             connection.request("GET", at, headers=headers)  # the same head on one connection: known without a look
             answer = connection.getresponse()

@@ -120,7 +120,7 @@ def test_a_held_await_is_answered_by_the_ack(server: Served) -> None:
     )
     waiting.start()
     settle(server, claim(server, call["queue"], new_id()), "failed", error={"type": "E", "message": "m"})
-    waiting.join(10)
+    waiting.join(60)
     assert told == [{"state": "failed", "error": {"type": "E", "message": "m"}, "attempt": 1, "result_blob": None}]
 
 
@@ -153,7 +153,7 @@ def test_a_parked_poll_is_answered_by_a_submit(server: Served) -> None:
     worker = threading.Thread(target=lambda: got.append(claim(server, call["queue"], new_id(), timeout_s=20)))
     worker.start()
     server.post("/v1/producer/submit", call)
-    worker.join(10)
+    worker.join(60)
     assert got[0]["invocation_id"] == call["invocation_id"]
 
 
@@ -393,7 +393,7 @@ def test_a_parked_poll_of_a_session_that_is_replaced_learns_it_and_gets_no_work(
     while "lakeshore_parked_polls 1" not in server.get("/metrics").raw.decode():
         assert parked.is_alive()
     assert poll("01B", 1, 0)["commands"] == []
-    parked.join(10)
+    parked.join(60)
     assert told[0]["status"] == 410
     assert (
         server.post("/v1/producer/submit", {"invocation_id": new_id(), "queue": queue, "args_blob": b""}).status == 200

@@ -34,7 +34,7 @@ def b64(data: bytes) -> str:
 def test_a_parked_poll_gets_the_command_at_once_with_all_that_it_needs(peer: Peer) -> None:
     poll = peer.polling()
     id_ = peer.run("jq .a", env={"A": "b"}, stdin=b64(b'{"a":1}'), workdir="/tmp", timeout_s=7, log=True)
-    (command,) = poll.result(10)
+    (command,) = poll.result(60)
     log = {"stdout_url": f"/v1/daemon/exec/{id_}/chunk", "stderr_url": f"/v1/daemon/exec/{id_}/chunk?stream=stderr"}
     body = command["body"]
     assert log.items() <= body.pop("log").items()
@@ -82,8 +82,8 @@ def test_who_waits_is_told_as_soon_as_it_ends_with_what_it_printed(peer: Peer) -
     time.sleep(0.05)
     began = time.monotonic()
     peer.end(id_, 1, stdout=b"out\xff", stderr=b"err", duration_ms=12, error="why")
-    row = waiting.result(10)
-    assert time.monotonic() - began < 5
+    row = waiting.result(60)
+    assert time.monotonic() - began < 15, "not when its twenty seconds are over"
     assert row | {"exec_id": id_, "worker_id": peer.id, "exit_code": 1, "error": "why", "duration_ms": 12} == row
     assert (row["stdout_b64"], row["stderr_b64"]) == (b64(b"out\xff"), b64(b"err"))
     assert row["created_at"] <= row["started_at"] <= row["finished_at"]
@@ -118,9 +118,9 @@ def test_a_submit_that_waits_is_answered_with_the_end_or_when_its_time_is_over(p
     assert peer.taken()["exec_id"] == late.body["exec_id"]
     parked = peer.polling()
     waiting = POOL.submit(peer.server.post, f"{path}?wait_s=20", {"command": "false"}, encoding=JSON)
-    (command,) = parked.result(10)
+    (command,) = parked.result(60)
     peer.end(command["id"], 1, stdout=b"said")
-    answer = waiting.result(10)
+    answer = waiting.result(60)
     assert (answer.status, answer.body["exec_id"], answer.body["exit_code"]) == (200, command["id"], 1)
     assert answer.body["stdout_b64"] == b64(b"said")
 
@@ -264,7 +264,7 @@ def test_the_daemon_of_a_running_one_is_told_to_stop_it_until_it_has_heard(peer:
     poll = peer.polling(capacity=0)
     answer = peer.server.post(peer.path(f"/{id_}/cancel"), {})
     assert (answer.status, answer.body["status"], answer.body["cancelling"]) == (202, "running", True)
-    (command,) = poll.result(10)
+    (command,) = poll.result(60)
     assert (command["kind"], command["body"]) == ("cancel", {"exec_id": id_})
     assert peer.poll(capacity=0, draining=True) == []
     peer.end(id_, -1, error="cancelled")
@@ -307,7 +307,7 @@ def test_an_older_process_that_still_polls_takes_and_stops_nothing(peer: Peer) -
     )
     assert old.status == 409 or old.body["commands"] == []
     newer.server.post(newer.path(f"/{id_}/cancel"), {})
-    assert [command["kind"] for command in poll.result(10)] == ["cancel"]
+    assert [command["kind"] for command in poll.result(60)] == ["cancel"]
 
 
 # --- which daemon
@@ -429,12 +429,12 @@ def test_output_is_followed_while_it_comes_and_the_stream_ends_with_the_command(
     readers = [POOL.submit(follow, stream, event) for stream, event in events.items()]
     assert peer.chunk(id_, b"one\xff", offset=0).body == {"ok": True, "offset": 4}
     peer.chunk(id_, b"err", stream="stderr")
-    assert all(event.wait(10) for event in events.values())
+    assert all(event.wait(60) for event in events.values())
     assert not any(reader.done() for reader in readers)
     peer.chunk(id_, b"one\xfftwo", offset=0)  # sent again, with more
     peer.end(id_)
     for reader in readers:
-        reader.result(10)
+        reader.result(60)
     assert got == {"stdout": b"one\xfftwo", "stderr": b"err", "all": b"one\xfferrtwo"}
     row = peer.show(id_)
     assert (row["stdout_b64"], row["stderr_b64"], row["error"]) == (b64(b"one\xfftwo"), b64(b"err"), None)
@@ -450,7 +450,7 @@ def test_a_reader_that_comes_back_goes_on_where_it_was(peer: Peer) -> None:
     assert (first["offset"], first["end"], first["status"]) == (10, False, "running")
     waiting = POOL.submit(lambda: peer.server.get(peer.path(f"/{id_}/log?offset=10&wait_s=20")).body)
     peer.chunk(id_, b"ab")
-    assert waiting.result(10)["parts"][0]["position"] == 10
+    assert waiting.result(60)["parts"][0]["position"] == 10
     peer.end(id_)
     assert peer.server.raw("GET", peer.path(f"/{id_}/log/stream?offset=8")).raw == b"89ab"
     assert peer.server.get(peer.path(f"/{id_}/log?offset=12&wait_s=20")).body["end"] is True
@@ -500,7 +500,7 @@ def test_a_stream_breaks_off_when_the_server_goes_down_and_what_was_printed_is_t
             assert answer.read(6) == b"before"
             began = time.monotonic()
             assert server.stop() == 0
-            assert time.monotonic() - began < 8
+            assert time.monotonic() - began < 30
     with running(tmp_path) as server:
         peer.server = server
         assert peer.chunk(id_, b"before after", offset=0).body["offset"] == 12

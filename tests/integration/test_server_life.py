@@ -17,6 +17,8 @@ import pytest
 from net_certs import certificate
 from served import ADMIN, Served, environment, new_id, one, refused, running, start
 
+from lakeshore.server.serve import DRAIN_S
+
 KEY = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
 
 
@@ -144,7 +146,7 @@ def test_it_serves_tls_with_a_certificate_of_yours(tmp_path: Path) -> None:
     with running(tmp_path, "--tls-cert", str(trusted), "--tls-key", str(key)) as served:
         host, _, port = served.url.removeprefix("https://").rpartition(":")
         context = ssl.create_default_context(cafile=str(trusted))
-        connection = http.client.HTTPSConnection(host, int(port), context=context, timeout=10)
+        connection = http.client.HTTPSConnection(host, int(port), context=context, timeout=60)
         connection.request("GET", "/v1/namespaces/default/whoami")
         assert connection.getresponse().status == 200
         connection.close()
@@ -209,20 +211,20 @@ def test_a_thousand_held_polls_are_answered_when_the_server_goes_down(tmp_path: 
         body = b'{"worker_id":"w%d","queue":"q","session":"s","n":1,"timeout_s":20}'
         for number in range(count):
             peer = socket.create_connection((host, int(port)))
-            peer.settimeout(20)
+            peer.settimeout(60)
             data = body % number
             peer.sendall(
                 b"POST /v1/daemon/poll HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
                 b"Content-Length: %d\r\n\r\n%b" % (len(data), data)
             )
             peers.append(peer)
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 60
         while f"lakeshore_parked_polls {count}\n" not in served.get("/metrics").raw.decode():
             assert time.monotonic() < deadline
             time.sleep(0.05)
         began = time.monotonic()
         assert served.stop() == 0
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 30
         assert all(peer.recv(65536).startswith(b"HTTP/1.1 200 OK") for peer in peers)
     finally:
         for peer in peers:
@@ -242,7 +244,7 @@ def test_a_followed_stream_breaks_off_when_the_server_goes_down(tmp_path: Path) 
         assert answer.status == 200
         began = time.monotonic()
         assert served.stop() == 0
-        assert time.monotonic() - began < 3
+        assert time.monotonic() - began < DRAIN_S, "it waited for the stream"
         with pytest.raises(http.client.IncompleteRead):
             answer.read()
         connection.close()

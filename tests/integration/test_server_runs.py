@@ -160,7 +160,7 @@ def test_a_live_reader_gets_runs_and_single_frames_once_and_in_order_whenever_it
         at += size
     whole = stored(server, run)
     for thread in readers:
-        thread.join(20)
+        thread.join(60)
     assert whole == b"".join(frames[:at])
     assert sorted(got) == [-1, 100, 450]
     for since, raw in got.items():

@@ -254,7 +254,7 @@ def test_the_task_runs_what_is_due_and_hears_of_news(tmp_path: Path) -> None:
             await server.add(every=1.0)
             server.scheduler.changed()
             server.now += 1.0
-            with trio.fail_after(20):
+            with trio.fail_after(60):
                 while not server.submitted():  # noqa: ASYNC110  # rows ring no bell
                     await trio.sleep(0.02)
             await server.records.schedules.update(server.row(), paused=True)

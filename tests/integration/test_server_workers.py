@@ -165,7 +165,7 @@ def test_queues_are_edited_and_a_parked_poll_learns_of_it(server: Served, daemon
     asking = daemon.asking()
     edited = daemon.order("queues", {"add": [queue]})
     assert edited.body == {"id": daemon.id, "queues": [queue]}
-    found = [command["kind"] for command in asking.result(10)["commands"]]
+    found = [command["kind"] for command in asking.result(60)["commands"]]
     assert (found or daemon.kinds()) == ["run"]
     # The edit lasts over a restart, until the daemon's own file names other queues.
     assert daemon.restarted("2").row()["queues"] == [queue]
@@ -298,11 +298,11 @@ def test_a_hibernating_worker_is_not_gone_before_its_time(impatient: Served) -> 
 def test_a_killed_worker_is_told_to_leave_by_its_next_poll_and_a_new_hello_makes_a_new_row(daemon: Daemon) -> None:
     asking = daemon.asking()
     daemon.script("echo never")
-    taken = [command["kind"] for command in asking.result(10)["commands"]]
+    taken = [command["kind"] for command in asking.result(60)["commands"]]
     parked = daemon.asking(capacity=0) if taken else asking
     killed = daemon.server.call("DELETE", daemon.at("?keep_instance=1"))
     assert (killed.status, killed.body["deleted"], killed.body["terminated"]) == (200, True, False)
-    told = parked.result(10)
+    told = parked.result(60)
     if told.get("status") != 410:  # it was answered just before
         told = daemon.ask()
     assert (told["status"], told["reason"]) == (410, "this worker was removed")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import socket
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -12,6 +11,7 @@ from typing import Any
 
 import pytest
 import served
+from ports import free_port
 from served import Served, new_id, one
 
 import dreamlake.lakeshore as dls
@@ -105,9 +105,7 @@ def test_remote_gives_the_value_and_raises_what_the_body_ended_with(server: Serv
 
 @pytest.mark.inventory("K-16", "K-21")
 def test_a_call_that_is_waited_for_outlives_the_server(tmp_path: Path) -> None:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
+    port = str(free_port())
     first = served.start(tmp_path / "server", "--port", port)
     plane = HttpDispatch(f"http://127.0.0.1:{port}")
     q = SyncQueue("work", dispatch=plane)

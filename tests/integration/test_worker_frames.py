@@ -34,7 +34,7 @@ class Streaming:
 
     def stored(self, last_seq: int) -> list[bytes]:
         self.plane.ack(self.job.id, "w", claim=self.job.claim, last_seq=last_seq)
-        frames = [frame for _seq, frame in self.plane.journal_read(self.job.id, timeout=20)]
+        frames = [frame for _seq, frame in self.plane.journal_read(self.job.id, timeout=60)]
         return frames[:-1]
 
     def close(self) -> None:
@@ -101,7 +101,7 @@ def test_a_body_whose_claim_is_lost_hears_it_at_one_of_its_next_yields(streaming
             heard.set()
 
     threading.Thread(target=body, daemon=True).start()
-    assert heard.wait(20)
+    assert heard.wait(60)
     with pytest.raises(DispatchError, match="were not taken"):
         other.flush()
     other.close(0.0)

@@ -68,7 +68,7 @@ def start(server: served.Served, log: Path) -> Iterator[START]:
     for process in begun:
         if process.poll() is None:
             process.kill()
-        process.wait(10)
+        process.wait(60)
 
 
 def submit(q: SyncQueue, function: Any, *args: Any, **options: Any) -> str:
@@ -98,7 +98,7 @@ def test_a_worker_drains_a_servers_queue_values_and_streams(q: SyncQueue, start:
     worker = start()
     assert [q.result(inv, timeout=PATIENCE_S) for inv in values] == [2 * i for i in range(20)]
     assert q.result(stream, timeout=PATIENCE_S) == [0, 1, 2]
-    frames = [wire.Frame.from_bytes(data) for _seq, data in q.plane.journal_read(stream, timeout=10)]
+    frames = [wire.Frame.from_bytes(data) for _seq, data in q.plane.journal_read(stream, timeout=60)]
     assert [frame.kind.name for frame in frames] == ["VALUE", "VALUE", "VALUE", "END"]
     worker.terminate()
     assert worker.wait(PATIENCE_S) == 0

@@ -222,7 +222,7 @@ def test_poison_fails_its_own_job_only(q: SyncQueue, function: Any, args: tuple[
 @pytest.mark.inventory("P-335")
 def test_workers_in_threads_share_a_queue_and_run_each_job_once(q: SyncQueue) -> None:
     ran: list[int] = []
-    started = threading.Barrier(2, timeout=30)
+    started = threading.Barrier(2, timeout=60)
 
     def body(i: int) -> int:
         if i < 2:
@@ -240,7 +240,7 @@ def test_workers_in_threads_share_a_queue_and_run_each_job_once(q: SyncQueue) ->
         worker.start()
     assert [q.result(inv) for inv in ids] == list(range(40))
     for worker in workers:
-        worker.join(30)
+        worker.join(60)
     assert sorted(ran) == list(range(40))
 
 
@@ -278,7 +278,7 @@ def test_cancelling_arun_worker_lets_the_running_job_finish_and_takes_no_other(q
 
     def body(a: int, b: int) -> int:
         started.set()
-        assert go.wait(30)
+        assert go.wait(60)
         return a + b
 
     first, second = submit(q, bodies.add, 1, 2), submit(q, bodies.add, 3, 4)

@@ -54,7 +54,7 @@ class Workers:
         for process in self._started:
             if process.poll() is None:
                 process.kill()
-            process.wait(10)
+            process.wait(60)
 
 
 @pytest.fixture
@@ -126,7 +126,7 @@ def test_ctrl_c_in_a_wait_says_under_which_id_the_call_goes_on(tmp_path: Path) -
     env = {**os.environ, "LAKESHORE_HOME": str(tmp_path), "PYTHONPATH": str(ROOT)}
     env.pop("LAKESHORE_URL", None)
     with subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True, env=env) as waiting:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 60
         while not plane.count("idle"):
             assert time.monotonic() < deadline
             time.sleep(0.01)

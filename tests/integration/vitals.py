@@ -20,7 +20,7 @@ def gauges(server: Served) -> dict[str, float]:
     return {name: float(found[name]) for name in HELD}
 
 
-def until_as_before(server: Served, before: Mapping[str, float], patience_s: float = 20.0) -> None:
+def until_as_before(server: Served, before: Mapping[str, float], patience_s: float = 60.0) -> None:
     """Wait until it holds what it held then."""
     deadline = time.monotonic() + patience_s
     while (now := gauges(server)) != before:
@@ -44,6 +44,12 @@ def memory_kib(server: Served) -> int:
 def peak_kib(server: Served) -> int:
     """The most resident memory that it has ever had."""
     return _status(server, "VmHWM")
+
+
+def cpu_s(server: Served) -> float:
+    """Seconds of processor time that it has used, in hundredths."""
+    fields = Path(f"/proc/{server.process.pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _status(server: Served, name: str) -> int:

@@ -107,10 +107,10 @@ class _Reader:
             yield answer, parts
             if not answer["end"]:
                 continue
-            if self._attempt is not None or self.state in ENDS:
+            if self._attempt is not None:
                 return
             before = self._claim
-            while True:  # between two attempts
+            while True:  # between two attempts, or another is over as well: what was asked for was this one
                 answer = self._insist(lambda: self._server.logs(self._id, stream=self._stream))
                 self.state = str(answer["state"])
                 if answer["claim"] not in (None, before) or (answer["claim"] is None and self.state == "running"):

@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import socket
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 from one_file import ROOT, load_build
+from ports import free_port
 
 from .documents import HOST, PYTHON, Block, Document
 from .lines import matches
@@ -35,7 +35,7 @@ def follow(
     that need a host are left out. `took` hears of the seconds of each. Raises AssertionError that names
     the line of the one that is wrong.
     """
-    port = _free_port()
+    port = str(free_port())
     place = (
         _fresh(directory, pyz, port, hosts) if document.fresh else _place(document, directory, pyz, cache, served, port)
     )
@@ -154,9 +154,3 @@ def _fresh(directory: Path, pyz: Path, port: str, hosts: Path | None) -> Place:
 def _bare_python() -> str:
     """The Python of this run without what is installed beside it."""
     return str(getattr(sys, "_base_executable", None) or sys.executable)
-
-
-def _free_port() -> str:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return str(listener.getsockname()[1])

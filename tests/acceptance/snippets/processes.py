@@ -86,7 +86,7 @@ def serving(directory: Path) -> Iterator[Served]:
             stderr=out,
         )
     try:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 60
         while not ready.exists():
             assert process.poll() is None and time.monotonic() < deadline, f"no server:\n{log.read_text()}"
             time.sleep(0.01)
