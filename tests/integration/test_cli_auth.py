@@ -148,7 +148,7 @@ def test_an_admin_token_that_is_not_the_servers_mints_nothing(
     assert not login_file.exists()
 
 
-@pytest.mark.inventory("C-065", "C-955")
+@pytest.mark.inventory("C-065", "C-955", "C-384")
 def test_on_a_terminal_the_token_is_asked_for_and_not_shown(
     secured_server: Served, tmp_path: Path, login_file: Path
 ) -> None:

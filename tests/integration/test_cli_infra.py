@@ -116,7 +116,7 @@ def test_what_is_wrong_with_a_tunnel_is_told_with_what_to_do(typed: Run, space: 
 
 
 @pytest.mark.inventory("C-148", "C-1258", "C-1130")
-@pytest.mark.inventory("C-1259", "C-1260")
+@pytest.mark.inventory("C-1259", "C-1260", "C-099")
 def test_a_tunnel_stays_while_a_provider_refers_to_it(typed: Run, space: Space) -> None:
     assert typed("tunnels add ny-lab --conf '[Interface]'")[0] == 0
     assert typed("providers add bos14 --launcher SSH --kwarg ip=10.0.0.1")[0] == 0
@@ -125,6 +125,7 @@ def test_a_tunnel_stays_while_a_provider_refers_to_it(typed: Run, space: Space) 
     code, _, err = typed("tunnels remove ny-lab")
     assert (code, "is used by bos14" in err, "hint: " in err) == (1, True, True)
     assert typed('providers update bos14 --tunnel ""')[0] == 0
+    assert "tunnel: null" in typed("providers show bos14")[1]
     assert typed("tunnels remove ny-lab")[0] == 0
     assert typed("providers update bos14 --tunnel ny-lab")[0] == 1
 

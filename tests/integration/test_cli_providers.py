@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from served import JSON, Served, new_id
 from sshd import Sshd, running_sshd
 
@@ -79,6 +80,7 @@ def test_a_secret_is_added_from_a_file_listed_rotated_and_removed_without_being_
 
 
 @pytest.mark.inventory("C-129", "C-1441", "C-556")
+@pytest.mark.inventory("C-136")
 def test_a_value_is_piped_in_or_named_and_a_terminal_is_told_so(
     lk: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -126,7 +128,7 @@ def test_a_merge_goes_deep_and_null_takes_away() -> None:
 
 @pytest.mark.inventory("C-086", "C-094", "C-096")
 @pytest.mark.inventory("C-100", "C-095", "C-474")
-@pytest.mark.inventory("S-133", "S-136")
+@pytest.mark.inventory("S-133", "S-136", "C-098")
 @pytest.mark.inventory("C-1407", "C-1468")
 def test_a_provider_is_added_shown_updated_removed_and_restored(lk: Run, tmp_path: Path) -> None:
     pem = tmp_path / "key"
@@ -164,6 +166,43 @@ def test_a_provider_is_added_shown_updated_removed_and_restored(lk: Run, tmp_pat
     for words in (("a=1", "a.b=2"), ("a.b=1", "a=2"), ("a={",)):
         pairs = [word for pair in words for word in ("--kwarg", pair)]
         assert lk("providers", "add", "x", "--launcher", "SSH", *pairs)[0] == 2
+
+
+@pytest.mark.inventory("C-092")
+@pytest.mark.parametrize(
+    ("launcher", "usual", "other"),
+    [(launcher, "direct", "daemon") for launcher in ("SSH", "Kube", "SLURM")]
+    + [(launcher, "daemon", "direct") for launcher in ("EC2", "GCE")],
+)
+def test_a_launcher_has_a_usual_way_which_the_flag_and_the_arguments_override(
+    lk: Run, launcher: str, usual: str, other: str
+) -> None:
+    for name, more in {"usual": (), "flag": ("--dispatch", other), "kwarg": ("--kwarg", f"dispatch={other}")}.items():
+        assert lk("providers", "add", name, "--launcher", launcher, *more)[0] == 0
+    found = {row["name"]: row["dispatch"] for row in shown(lk, "providers", "list")}
+    assert found == {"usual": usual, "flag": other, "kwarg": other}
+    assert lk("providers", "add", "x", "--launcher", launcher, "--dispatch", "later")[0] == 2
+
+
+@pytest.mark.inventory("C-089")
+@pytest.mark.parametrize("dump", [json.dumps, yaml.safe_dump], ids=["JSON", "YAML"])
+def test_the_whole_of_a_file_is_the_arguments(lk: Run, tmp_path: Path, dump: Callable[[Any], str]) -> None:
+    kwargs = {"ip": "10.0.0.1", "port": 22, "nested": {"list": [1, "007"], "on": True}}
+    file = tmp_path / "kwargs"
+    file.write_text(dump(kwargs))
+    assert lk("providers", "add", "one", "--launcher", "SSH", "--kwargs-file", str(file))[0] == 0
+    assert shown(lk, "providers", "show", "one")["kwargs"] == kwargs
+    file.write_text(dump([kwargs]))
+    assert lk("providers", "add", "two", "--launcher", "SSH", "--kwargs-file", str(file))[0] == 2
+
+
+@pytest.mark.inventory("C-093")
+@pytest.mark.parametrize("words", [("--name", "x"), ("--type", "aws"), ("x", "--type", "SSH")])
+def test_a_provider_has_its_name_in_its_place_and_a_launcher_instead_of_a_type(lk: Run, words: tuple[str, ...]) -> None:
+    code, _, err = lk("providers", "add", *words, "--launcher", "SSH")
+    assert (code, err.startswith(f"error: no such option '{words[-2]}'")) == (2, True)
+    assert "Usage: lakeshore providers add [OPTIONS] <name>" in err
+    assert shown(lk, "providers", "list") == []
 
 
 @pytest.mark.parametrize(
@@ -229,6 +268,20 @@ def test_a_host_of_the_configuration_becomes_a_provider(lk: Run, sshd: Sshd, tmp
         ("--nope",),
     ):
         assert lk("ssh", "upload", *words, *where)[0] == 2
+
+
+@pytest.mark.inventory("C-118")
+def test_what_matters_on_this_machine_alone_is_not_uploaded_and_nothing_is_said_of_it(lk: Run, tmp_path: Path) -> None:
+    config = tmp_path / "config-of-ssh"
+    stripped = ("ForwardAgent yes", "ControlPath ~/.ssh/c-%h", "LocalForward 1 h:2", "UserKnownHostsFile /k")
+    config.write_text("\n    ".join(("Host box", "HostName 10.0.0.1", "User root", *stripped)) + "\n")
+    code, out, err = lk("ssh", "upload", "box", "--ssh-config", str(config))
+    assert (code, out) == (0, "✓ provider box added  (root@10.0.0.1:22)\n")
+    row = shown(lk, "providers", "show", "box")
+    assert set(row["kwargs"]) <= {"ip", "username", "port", "pem"}
+    assert not [line for line in stripped if line.split()[0].lower() in (err + json.dumps(row)).lower()]
+    said = lk("ssh", "discover", "--show-stripped", "--ssh-config", str(config))[1]
+    assert all(f"box: {line}" in said for line in stripped)
 
 
 @pytest.mark.inventory("C-855", "C-103", "C-466")

@@ -110,7 +110,22 @@ def test_a_queue_goes_through_its_states_and_away(lake: Run) -> None:
     assert lake("queues", "rm", "default")[0] == 1
 
 
-@pytest.mark.inventory("C-186")
+@pytest.mark.inventory("C-187")
+@pytest.mark.parametrize("first", ["ls", "show default"])
+def test_every_namespace_has_a_default_queue_which_stays(lake: Run, server: Served, first: str) -> None:
+    ns = f"ns-{new_id()}"
+    assert server.call("POST", "/v1/admin/namespaces", {"name": ns}, encoding=JSON).status == 201
+    found = told(lake, "--namespace", ns, "queues", *first.split())
+    row = found if isinstance(found, dict) else found[0]
+    assert (row["name"], row["kind"], row["namespace"]) == ("default", "fifo", ns)
+    assert row["description"] == "Default queue (auto-created). Cannot be archived or deleted."
+    for verb in ("archive", "rm"):
+        code, _, err = lake("--namespace", ns, "queues", verb, "default")
+        assert (code, "default queue cannot be" in err) == (1, True)
+    assert told(lake, "--namespace", ns, "queues", "show", "default")["state"] == "active"
+
+
+@pytest.mark.inventory("C-186", "C-181")
 def test_stats_and_members_are_for_people_and_for_programs(lake: Run, server: Served) -> None:
     name = f"q-{new_id()}"
     told(lake, "queues", "add", name)
@@ -120,6 +135,8 @@ def test_stats_and_members_are_for_people_and_for_programs(lake: Run, server: Se
     assert "utilization" in lake("queues", "stats", name)[1]
     assert [one["id"] for one in told(lake, "queues", "members", name)] == [f"w-{name}"]
     assert f"w-{name}" in lake("queues", "show", name)[1]
+    row = told(lake, "queues", "show", name)
+    assert ((row["name"], row["kind"]), [one["id"] for one in row["members"]]) == ((name, "fifo"), [f"w-{name}"])
 
 
 def test_a_job_says_why_it_waits(lake: Run, server: Served) -> None:

@@ -208,7 +208,7 @@ def test_a_listing_is_filtered_by_state_and_read_in_pages(server: Served) -> Non
     assert called(server, "GET", f"{NS}/queues?state=open").status == 422
 
 
-@pytest.mark.inventory("S-541", "S-299")
+@pytest.mark.inventory("S-541", "S-299", "C-188")
 def test_a_listing_has_the_queues_of_the_whole_organisation(secured_server: Served) -> None:
     server, org = secured_server, f"org-{new_id()}"
     names = [f"ns-{new_id()}" for _ in range(2)]
@@ -226,7 +226,7 @@ def test_a_listing_has_the_queues_of_the_whole_organisation(secured_server: Serv
     assert same == {name: name for name in names}
 
 
-@pytest.mark.inventory("S-287", "S-546")
+@pytest.mark.inventory("S-287", "S-546", "C-189")
 @pytest.mark.parametrize("path", ["queues", "queues/q", "queues/q/stats", "queues/q/events"])
 def test_an_unknown_namespace_is_not_made(secured_server: Served, path: str) -> None:
     assert called(secured_server, "GET", f"/v1/namespaces/none-{new_id()}/{path}").status == 404

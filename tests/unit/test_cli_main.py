@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from lakeshore._version import __version__
 from lakeshore.cli.exits import ExitCode
 from lakeshore.cli.main import main
 from lakeshore.cli.started import started_as
@@ -38,6 +39,7 @@ def test_help_and_version_load_no_argument_parser_nor_anything_heavy(arguments: 
     assert loaded_by(*arguments) & HEAVY == set()
 
 
+@pytest.mark.inventory("C-008")
 @pytest.mark.parametrize("arguments", [("jobs", "--help"), ("worker", "start", "--dry-run"), ("serve", "--help")])
 def test_no_command_loads_at_import_what_only_another_needs(arguments: tuple[str, ...]) -> None:
     assert loaded_by(*arguments) & {"rich", "httpx", "trio", "textual", "cattrs", "msgpack", "lakeshore.sdk"} == set()
@@ -50,10 +52,12 @@ def test_every_command_answers_help_on_stdout(command: str, capsys: pytest.Captu
     assert command in capsys.readouterr().out
 
 
-@pytest.mark.inventory("C-1416")
-def test_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.inventory("C-1416", "C-006")
+def test_an_installation_is_known_by_its_help_and_its_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--version"]) == 0
-    assert capsys.readouterr().out.startswith("lakeshore ")
+    assert capsys.readouterr().out == f"lakeshore {__version__}\n"
+    assert main(["--help"]) == 0
+    assert capsys.readouterr().out.startswith("Usage: lakeshore ")
 
 
 def test_the_overview_is_the_same_with_and_without_click(capsys: pytest.CaptureFixture[str]) -> None:

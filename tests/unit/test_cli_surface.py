@@ -6,6 +6,7 @@ import click
 import pytest
 from command_tree import TREE
 
+from lakeshore.cli.main import main
 from lakeshore.cli.program import program
 
 SURFACE = [
@@ -51,3 +52,52 @@ def test_what_is_no_group_is_a_command_of_its_own(name: str) -> None:
 def test_the_dashboard_has_three_names(name: str) -> None:
     with click.Context(program, **program.context_settings) as ctx:
         assert program.get_command(ctx, name) is TREE["tui"]
+
+
+def options(command: str) -> dict[str, click.Option]:
+    """Each spelling of each option."""
+    return {flag: found for found in TREE[command].params if isinstance(found, click.Option) for flag in found.opts}
+
+
+@pytest.mark.inventory("C-191")
+@pytest.mark.parametrize("command", sorted(name for name in TREE if name.startswith("jobs ")))
+def test_every_verb_of_jobs_answers_in_json(command: str) -> None:
+    assert options(command)["--json"].is_flag
+
+
+@pytest.mark.inventory("C-197")
+def test_a_job_is_in_one_of_six_states() -> None:
+    states = options("jobs list")["--state"].type
+    assert isinstance(states, click.Choice)
+    assert list(states.choices) == ["queued", "running", "succeeded", "failed", "killed", "timeout"]
+
+
+@pytest.mark.inventory("C-210")
+@pytest.mark.parametrize(
+    ("flag", "usual"),
+    [
+        ("--label", None),
+        ("--tag", ()),
+        ("--runner", ()),
+        ("--keep-alive-s", -1),
+        ("--nymph-base-url", None),
+        ("--binary", None),
+        ("--admin-token", None),
+        ("--slurm", False),
+        ("--slurm-partition", None),
+        ("--wait", True),
+    ],
+)
+def test_a_daemon_is_installed_with_the_flags_of_its_page(flag: str, usual: object) -> None:
+    command, found = TREE["daemon install"], options("daemon install")[flag]
+    with command.make_context("install", ["box"]) as ctx:
+        assert ctx.params[str(found.name)] == usual
+    assert found.multiple is (usual == ())
+    assert isinstance(command.params[0], click.Argument) and command.params[0].required
+    assert "--no-wait" in options("daemon install")["--wait"].secondary_opts
+
+
+def test_a_daemon_is_installed_from_a_file_or_from_a_place_not_both(capsys: pytest.CaptureFixture[str]) -> None:
+    both = ("--binary", __file__, "--nymph-base-url", "http://h/", "--admin-token", "x")
+    assert main(["daemon", "install", "box", *both]) == 2
+    assert "--binary and --nymph-base-url exclude each other" in capsys.readouterr().err

@@ -6,6 +6,7 @@ import json
 import os
 import shlex
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +14,8 @@ from lakeshore._self import python_path
 from lakeshore.cli.main import main
 from lakeshore.cli.supervisor import LONGEST_PAUSE_S, pause
 from lakeshore.cli.worker import environment, import_path
+from lakeshore.sdk.default_plane import home
+from lakeshore.sdk.entry.worker import read_settings
 
 BARE = "python3 -u -m dreamlake.lakeshore.daemon"
 
@@ -34,6 +37,19 @@ def test_the_environments_values_are_left_to_the_module(
     for name in ("QUEUE", "ROOT", "URL", "NAMESPACE", "CLIENT_TOKEN", "RUNTIME_POLICY"):
         monkeypatch.setenv(f"LAKESHORE_{name}", "x")
     assert argv_of(capsys, "start") == BARE
+
+
+@pytest.mark.inventory("C-054")
+def test_each_variable_of_the_group_is_read_by_who_needs_it(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    given = {"PYTHON": "/my/python", "QUEUE": "gpu", "ROOT": str(tmp_path), "RUNTIME_POLICY": "off"}
+    for name, value in {**given, "HOME": str(tmp_path / "home")}.items():
+        monkeypatch.setenv(f"LAKESHORE_{name}", value)
+    assert shlex.split(argv_of(capsys, "start"))[0] == "/my/python"
+    settings = read_settings([])
+    assert (settings.queue, settings.root, settings.runtime_policy) == ("gpu", str(tmp_path), "off")
+    assert (settings.url, home()) == (None, tmp_path / "home")
 
 
 @pytest.mark.inventory("C-752", "C-754", "C-757")
