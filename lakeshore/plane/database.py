@@ -15,7 +15,7 @@ from .soundness import check_files, check_pages, damaged
 from .statements import SQL
 
 Durability = Literal["power", "process", "none"]
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 """Of `schema` in statements.sql. A change there raises it and adds the step to migrations.sql."""
 BUSY_S = 30.0
 """So long a writer waits for another process."""

@@ -32,3 +32,7 @@ ALTER TABLE queue ADD COLUMN spec BLOB;
 ALTER TABLE invocation ADD COLUMN needs TEXT;
 DROP INDEX invocation_queued;
 CREATE INDEX invocation_queued ON invocation (ns, queue, needs, priority DESC, seq) WHERE state = 'queued';
+
+-- to: 6
+-- What rows that wait for an instant ask of a worker: they count among the asks of their queue before they are let through.
+CREATE INDEX invocation_delayed_needs ON invocation (ns, queue, needs) WHERE state = 'delayed' AND needs IS NOT NULL;

@@ -7,6 +7,7 @@ or by a submit, so that a late copy of one changes nothing, whatever has become 
 from __future__ import annotations
 
 from .contract import IllegalTransition, UnknownInvocation
+from .runs import Room
 from .statements import SQL
 from .transaction import Transaction
 
@@ -21,12 +22,12 @@ def retry(
     """Queue a failed, killed or timed-out row again; the queue's name. `now` is unused by design: times are cleared.
 
     A retry whose `nonce` was applied before is a success that changes nothing. Raises UnknownInvocation;
-    IllegalTransition when the row has moved on since `claim` was seen.
+    IllegalTransition when the row has moved on since `claim` was seen; QueueFull.
     """
     row = tx.one(SQL.row_for_resubmit, {"id": invocation_id})
     if row is None or row[2] != ns:
         raise UnknownInvocation(f"no invocation {invocation_id} in namespace {ns!r}")
-    seq, _id, _ns, queue, _key, _hash, state, current, nonces, _due = row
+    seq, _id, _ns, queue, _key, _hash, state, current, nonces, _due, needs = row
     if knows(nonces, nonce):
         return str(queue)
     if state not in RETRYABLE:
@@ -38,6 +39,7 @@ def retry(
             f"invocation {invocation_id} has moved on (claim {current}, you saw {claim}); "
             "look at it again before retrying"
         )
+    Room(tx.all).check(ns, queue, needs)
     retry_row(tx, seq=seq, ns=ns, queue=queue, state=state, claim=current, nonces=nonces, nonce=nonce)
     return str(queue)
 

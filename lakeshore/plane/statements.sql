@@ -44,6 +44,7 @@ CREATE INDEX invocation_queued ON invocation (ns, queue, needs, priority DESC, s
 CREATE INDEX invocation_due ON invocation (due) WHERE state = 'delayed';
 CREATE INDEX invocation_due_of_queue ON invocation (ns, queue, due) WHERE state = 'delayed';
 CREATE INDEX invocation_delayed ON invocation (ns, queue) WHERE state = 'delayed';
+CREATE INDEX invocation_delayed_needs ON invocation (ns, queue, needs) WHERE state = 'delayed' AND needs IS NOT NULL;
 CREATE INDEX invocation_running ON invocation (ns, worker, session) WHERE state = 'running';
 CREATE INDEX invocation_finished ON invocation (finished_at) WHERE finished_at IS NOT NULL;
 CREATE INDEX invocation_ended ON invocation (ns, state) WHERE finished_at IS NOT NULL;
@@ -117,10 +118,10 @@ ON CONFLICT DO NOTHING
 SELECT seq FROM invocation WHERE seq > :seq
 
 -- name: row_for_resubmit
-SELECT seq, id, ns, queue, key, hash, state, claim, retry_nonce, due FROM invocation WHERE id = :id
+SELECT seq, id, ns, queue, key, hash, state, claim, retry_nonce, due, needs FROM invocation WHERE id = :id
 
 -- name: row_by_key
-SELECT seq, id, ns, queue, key, hash, state, claim, retry_nonce, due FROM invocation
+SELECT seq, id, ns, queue, key, hash, state, claim, retry_nonce, due, needs FROM invocation
 WHERE ns = :ns AND queue = :queue AND key = :key
 
 -- name: tombstone
@@ -194,8 +195,20 @@ WHERE ns = :ns AND queue = :queue AND state = 'queued' AND needs IS :needs ORDER
 -- name: next_needs
 SELECT MIN(needs) FROM invocation WHERE ns = :ns AND queue = :queue AND state = 'queued' AND needs > :after
 
--- name: run_there
-SELECT 1 FROM invocation WHERE ns = :ns AND queue = :queue AND state = 'queued' AND needs = :needs LIMIT 1
+-- name: next_ask
+SELECT MIN(needs) FROM (
+  SELECT MIN(needs) AS needs FROM invocation
+  WHERE ns = :ns AND queue = :queue AND state = 'queued' AND needs > :after
+  UNION ALL
+  SELECT MIN(needs) FROM invocation WHERE ns = :ns AND queue = :queue AND state = 'delayed' AND needs > :after
+)
+
+-- name: ask_there
+SELECT 1 WHERE EXISTS (
+  SELECT 1 FROM invocation WHERE ns = :ns AND queue = :queue AND state = 'queued' AND needs = :needs
+) OR EXISTS (
+  SELECT 1 FROM invocation WHERE ns = :ns AND queue = :queue AND state = 'delayed' AND needs = :needs
+)
 
 -- name: any_queued
 SELECT 1 FROM invocation WHERE ns = :ns AND queue = :queue AND state = 'queued' LIMIT 1

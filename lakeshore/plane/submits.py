@@ -19,13 +19,12 @@ from .contract import (
     Conflict,
     Payload,
     Purged,
-    QueueFull,
     Refused,
     Submission,
     Submitted,
 )
 from .retries import RETRYABLE, knows, retry_row
-from .runs import MOST_RUNS, Room
+from .runs import Room
 from .statements import SQL
 from .transaction import Transaction, payload_values
 
@@ -134,13 +133,11 @@ def _submitted_or_refused(tx: Transaction, item: Submission, now: float, room: R
 
 
 def _submit_with_care(tx: Transaction, item: Submission, now: float, room: Room) -> Submitted:
-    known = _known(tx, item, now)
+    known = _known(tx, item, room)
     if known is not None:
         return known
     item = _admitted(tx, item, now)
-    if not room.has(item.ns, item.queue, item.needs):
-        says = f"queue {item.queue!r} has calls that ask {MOST_RUNS} different things of a worker (tags, runner, match)"
-        raise QueueFull(item.queue, None, says=f"{says}; try again later, or with tags that others name")
+    room.check(item.ns, item.queue, item.needs)
     values = _values(item, now)
     state = DELAYED if item.due is not None and item.due > now else "queued"
     inserted = tx.one(SQL.submit, {**values, "state": state, "due": item.due})
@@ -148,15 +145,15 @@ def _submit_with_care(tx: Transaction, item: Submission, now: float, room: Room)
     return _stored(tx, item, inserted[0], state)
 
 
-def _known(tx: Transaction, item: Submission, now: float) -> Submitted | None:
-    """The row that already stands for this submit. Raises Conflict, Purged."""
+def _known(tx: Transaction, item: Submission, room: Room) -> Submitted | None:
+    """The row that already stands for this submit. Raises Conflict, Purged, QueueFull."""
     row = tx.one(SQL.row_for_resubmit, {"id": item.id})
     if row is not None:
-        return _again(tx, item, row, now, by_key=False)
+        return _again(tx, item, row, room, by_key=False)
     if item.key is not None:
         row = tx.one(SQL.row_by_key, {"ns": item.ns, "queue": item.queue, "key": item.key})
         if row is not None:
-            return _again(tx, item, row, now, by_key=True)
+            return _again(tx, item, row, room, by_key=True)
     grave = tx.one(SQL.tombstone, {"id": item.id})
     if grave is None:
         return None
@@ -165,13 +162,14 @@ def _known(tx: Transaction, item: Submission, now: float) -> Submitted | None:
     raise Purged(f"invocation {item.id} was settled and purged; submit with a fresh id to run it again")
 
 
-def _again(tx: Transaction, item: Submission, row: tuple[Any, ...], now: float, *, by_key: bool) -> Submitted:
-    seq, id_, ns, queue, _key, hash_, state, claim, nonces, due = row
+def _again(tx: Transaction, item: Submission, row: tuple[Any, ...], room: Room, *, by_key: bool) -> Submitted:
+    seq, id_, ns, queue, _key, hash_, state, claim, nonces, due, needs = row
     if not by_key and (ns != item.ns or hash_ != item.hash):
         raise Conflict(f"invocation id {item.id} is taken by another submit; submit with a fresh id")
     retried = False
     nonce = item.retry_nonce
     if nonce is not None and state in RETRYABLE and not knows(nonces, nonce):
+        room.check(ns, queue, needs)
         retry_row(tx, seq=seq, ns=ns, queue=queue, state=state, claim=claim, nonces=nonces, nonce=nonce)
         retried = True
     waits = due if state == DELAYED else None

@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from lakeshore.client.namespaces import Namespaces
+from lakeshore.client.rounds import Rounds
 
 from ..confirming import confirmed, somebody_is_there
 from ..exits import ExitCode
@@ -122,12 +123,13 @@ def delete(ctx: click.Context, name: str, yes: bool, as_json: bool, url: str | N
         if not confirmed(said, yes=yes or as_json or not somebody_is_there()):
             say("nothing was deleted")
             return ExitCode.FAILED
-        forgotten = 0
+        forgotten, rounds = 0, Rounds(f"the deletion of namespace {name}")
         while True:
             answer = Namespaces(server).delete(name)
-            forgotten += int(answer.get("forgotten", 0))
+            forgotten += (some := int(answer.get("forgotten", 0)))
             if answer.get("deleted"):
                 break
+            rounds.did(some > 0)
             say(f"{forgotten:,} invocations deleted so far")
     if as_json:
         print_json({**answer, "forgotten": forgotten})

@@ -13,6 +13,7 @@ from typing import Any
 import click
 
 from lakeshore.client.providers import Rekeying
+from lakeshore.client.rounds import Rounds
 
 from ..exits import ExitCode
 from ..failures import Failure
@@ -43,12 +44,13 @@ def rekey(ctx: click.Context, new_key: str | None, as_json: bool, url: str | Non
     """Seal every secret anew, under another key. Interrupted, it goes on when it is typed again without a key."""
     key = None if new_key is None else _key(new_key)
     with connect_admin(ctx, url) as server:
-        rekeying, resealed = Rekeying(server), 0
+        rekeying, rounds, resealed = Rekeying(server), Rounds("sealing anew"), 0
         while True:
             answer = rekeying.some(key)
             resealed += int(answer.get("resealed", 0))
             if not answer.get("left"):
                 break
+            rounds.left(answer["left"])
             say(f"{resealed:,} of {answer.get('total', 0):,} secrets so far")
     if as_json:
         print_json({**answer, "resealed": resealed})

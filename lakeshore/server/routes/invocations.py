@@ -291,12 +291,12 @@ async def cancel(app: App, request: Request, caller: Caller) -> Response:
     return answer(request, row_body(app, _row(app, caller.ns, request)))
 
 
-@route(InvocationShown, body=InvocationRetry, optional=True, refuses=(404, 409))
+@route(InvocationShown, body=InvocationRetry, optional=True, refuses=(404, 409, 429))
 async def retry(app: App, request: Request, caller: Caller, *, body: InvocationRetry) -> Response:
     """POST /v1/namespaces/:ns/invocations/:id/retry {claim?, nonce?}
 
     A failed, killed or timed-out one is queued again. A copy of a retry that was applied, by its nonce, is a success
-    that changes nothing (K-17).
+    that changes nothing (K-17). 429 while what is queued asks too many different things of workers.
     """
     await app.dispatcher.retry(caller.ns, _id_of(request), body.get("claim"), body.get("nonce"))
     return answer(request, row_body(app, _row(app, caller.ns, request)))
