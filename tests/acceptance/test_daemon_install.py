@@ -122,6 +122,7 @@ def nothing_is_left(user: RemoteUser) -> bool:
 @pytest.mark.inventory("C-215", "C-216", "C-465")
 @pytest.mark.inventory("N-336", "N-337", "N-324")
 @pytest.mark.inventory("C-377", "C-1405", "C-1398")
+@pytest.mark.inventory("C-874")
 def test_the_documented_command_prints_the_four_steps_and_its_daemon_is_listed(ground: Ground, box: RemoteUser) -> None:
     done = ground.install("my-box", "--tag", "gpu", "--runner", "process")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -444,6 +445,7 @@ def test_an_install_that_is_interrupted_leaves_nothing(
 
 @pytest.mark.inventory("C-858", "N-331", "C-690")
 @pytest.mark.inventory("C-211")
+@pytest.mark.inventory("C-1406")
 def test_without_the_admin_token_it_exits_2_before_anything_happens(ground: Ground, box: RemoteUser) -> None:
     before = ground.tokens("my-box")
     done = ground.install("my-box", LAKESHORE_STATE_DIR="/nowhere", XDG_CONFIG_HOME="/nowhere")

@@ -121,6 +121,7 @@ def test_a_login_that_fails_leaves_the_one_before(secured_server: Served, run: R
 
 
 @pytest.mark.inventory("C-066", "C-067", "C-957")
+@pytest.mark.inventory("C-1406")
 def test_the_admin_token_mints_a_token_of_the_namespace_and_is_not_saved(
     secured_server: Served, run: Run, login_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -128,6 +128,7 @@ def test_show_has_versions_runners_queues_keys_and_how_scripts_ended(server: Ser
     assert json.loads(run("daemon", "show", peer.id, "--json")[1])["keys"] == []
 
 
+@pytest.mark.inventory("C-874")
 def test_watch_looks_again_until_ctrl_c_and_a_bare_one_means_two_seconds(
     server: Served, ns: str, tmp_path: Path
 ) -> None:
@@ -311,6 +312,7 @@ def operator(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("operator")
 @pytest.mark.inventory("C-265", "C-266", "C-469")
 @pytest.mark.inventory("S-686", "C-477", "C-1444")
+@pytest.mark.inventory("C-1406")
 def test_push_prints_the_documented_block_and_json_has_the_path_and_the_whole_address(
     server: Served, ns: str, run: Run, release: tuple[Path, str]
 ) -> None:

@@ -130,6 +130,7 @@ def test_json_is_the_record_with_both_streams_in_base64(typed: Typed, box: Box) 
 
 
 @pytest.mark.inventory("C-250", "C-744", "S-322")
+@pytest.mark.inventory("C-879")
 def test_a_queue_routes_to_a_member(typed: Typed) -> None:
     assert typed("exec", "--queue", "tools", "echo routed")[:2] == (0, b"routed\n")
     code, out, err = typed("exec", "--queue", f"nobody-{new_id()}", "true")
@@ -147,6 +148,7 @@ def test_exec_takes_what_daemon_exec_takes_but_no_id(typed: Typed, box: Box) -> 
 
 
 @pytest.mark.inventory("C-252", "C-253", "C-1445")
+@pytest.mark.inventory("C-879")
 def test_a_script_of_this_machine_runs_there_from_stdin_with_its_arguments(
     typed: Typed, box: Box, tmp_path: Path
 ) -> None:
@@ -156,6 +158,9 @@ def test_a_script_of_this_machine_runs_there_from_stdin_with_its_arguments(
     code, out, err = typed("run", str(script), *words, "one", "--", "--two")
     assert typed("run", str(script), "--on", *words[1:])[0] == typed("exec", *words[:2], "exit 4")[0] == 4
     assert (code, out, err) == (4, b"['-', 'one', '--two'] 1\n", b"")
+    there = [path for path in Path(box.env["HOME"]).rglob("*") if path.is_file()]
+    assert there
+    assert [path for path in there if b"os.environ['DEBUG']" in path.read_bytes()] == [], "nothing of it is on its disk"
 
 
 @pytest.mark.inventory("C-254")

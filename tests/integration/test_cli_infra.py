@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import subprocess
 from collections.abc import Callable
@@ -101,6 +102,33 @@ def test_yaml_and_json_of_a_tunnel_are_sent_as_they_are(typed: Run, space: Space
     assert err.startswith("warning: config.peers: ")
 
 
+PAGES = Path(__file__).resolve().parents[3] / "shared" / "spec" / "get-started"
+needs_pages = pytest.mark.skipif(not PAGES.is_dir(), reason=f"the reference's pages are not at {PAGES}")
+
+
+@needs_pages
+@pytest.mark.inventory("C-830")
+def test_both_shapes_of_a_tunnel_that_the_page_shows_come_back_as_they_were(typed: Run, space: Space) -> None:
+    block = (PAGES / "tunnels.md").read_text("utf-8").split("```json\n// structured")[1].split("```")[0]
+    structured, conf = re.fullmatch(r"[^\n]*\n(.*)// pass-through INI\n(.*)", block, re.DOTALL).groups()  # type: ignore[union-attr]  # else the page has changed
+    for name, text in (("structured", structured), ("conf", conf)):
+        Path(f"{name}.json").write_text(text, "utf-8")
+        code, _, err = typed(f"tunnels add {name} --config-file {name}.json")
+        assert code == 0, err
+        assert json.loads(typed(f"tunnels show {name} --json")[1])["config"] == json.loads(text)
+
+
+@needs_pages
+@pytest.mark.inventory("C-829")
+def test_the_file_of_a_mount_that_the_page_shows_loads(typed: Run, space: Space) -> None:
+    block = (PAGES / "mounts.md").read_text("utf-8").split('file="app-config.yaml"\n')[1].split("```")[0]
+    Path("app-config.yaml").write_text(block, "utf-8")
+    assert typed("mounts add app-config --kind configmap --config-file ./app-config.yaml")[0] == 0
+    items = [{"key": "config.json", "path": "config.json"}]
+    config = {"kubeNamespace": "training", "name": "app-config", "items": items}
+    assert config_of(space, "mounts/app-config") == config
+
+
 def test_what_is_wrong_with_a_tunnel_is_told_with_what_to_do(typed: Run, space: Space) -> None:
     Path("bad.conf").write_text("[Interface]\nAddress\n")
     for line in ("tunnels add t", "tunnels add t --config-file a --conf b", "tunnels add t --kind openvpn --conf x"):
@@ -167,6 +195,7 @@ ADDED: list[Any] = [
 
 
 @pytest.mark.parametrize(("line", "config"), ADDED)
+@pytest.mark.inventory("C-1392")
 def test_a_mount_is_added_from_pairs_and_files(typed: Run, space: Space, line: str, config: Any) -> None:
     Path("mount.yaml").write_text("server: 10.0.0.10\npath: /srv/shared\n")
     name, _, kind = line.split()[:3]

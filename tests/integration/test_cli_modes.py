@@ -56,6 +56,7 @@ def shown(run: Run, *words: str) -> Any:
 @pytest.mark.inventory("C-138", "C-140", "C-373")
 @pytest.mark.inventory("C-139", "C-142", "C-376")
 @pytest.mark.inventory("S-186")
+@pytest.mark.inventory("C-1418")
 def test_a_mode_is_added_merged_into_replaced_and_removed(run: Run, ns: str, tmp_path: Path) -> None:
     file = tmp_path / "h100.yaml"
     file.write_text(H100)
@@ -204,6 +205,7 @@ def test_config_is_the_servers_and_its_copy_while_the_server_is_away(
 
 
 @pytest.mark.inventory("C-791", "C-815", "C-055")
+@pytest.mark.inventory("C-1395")
 def test_a_file_counts_before_the_server_and_is_printed_as_yaml(
     run: Run, ns: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

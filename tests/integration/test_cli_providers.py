@@ -284,6 +284,16 @@ def test_what_matters_on_this_machine_alone_is_not_uploaded_and_nothing_is_said_
     assert all(f"box: {line}" in said for line in stripped)
 
 
+@pytest.mark.inventory("C-1385")
+@pytest.mark.parametrize(("address", "login"), [("ip", "username"), ("host", "user")])
+def test_an_address_and_a_login_have_two_spellings_each(lk: Run, sshd: Sshd, address: str, login: str) -> None:
+    place = (f"{address}=127.0.0.1", f"{login}={sshd.users[0].name}", f"port={sshd.port}", f"pem={sshd.directory}/key")
+    pairs = [word for pair in place for word in ("--kwarg", pair)]
+    assert lk("providers", "add", "box", "--launcher", "SSH", *pairs)[0] == 0
+    code, _, err = lk("providers", "test", "box", "--ssh-config", str(sshd.config))
+    assert code == 0, err
+
+
 @pytest.mark.inventory("C-855", "C-103", "C-466")
 def test_a_script_runs_there_with_the_key_that_the_server_keeps(
     namespace: str, sshd: Sshd, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

@@ -93,6 +93,7 @@ def test_a_pool_and_what_belongs_to_it_are_stored_and_it_is_said_that_nothing_is
 
 
 @pytest.mark.inventory("C-183", "C-184", "C-185")
+@pytest.mark.inventory("C-1432")
 def test_a_queue_goes_through_its_states_and_away(lake: Run) -> None:
     name = f"q-{new_id()}"
     told(lake, "queues", "add", name)

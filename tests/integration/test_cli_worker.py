@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import secrets
 import signal
 import subprocess
@@ -13,11 +14,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from served import JSON, Served
+from served import JSON, Served, environment
 
 from lakeshore import HttpDispatch, SyncQueue
 from lakeshore.cli.main import main
 from lakeshore.client.api import ApiClient
+from lakeshore.config.auth import write_saved_login
 
 ROOT = Path(__file__).resolve().parents[2]
 BODY = """
@@ -247,6 +249,24 @@ def submitted(place: Path, url: str, queue: str, call: str) -> str:
 def real(verb: str, queue: str, url: str) -> list[str]:
     command = [sys.executable, str(ROOT / "lakeshore" / "__main__.py"), "worker", verb, "--queue", queue]
     return [*command, "--url", url, "--python", sys.executable]
+
+
+@pytest.mark.inventory("C-1430", "C-1404")
+def test_a_saved_login_is_not_used_and_the_worker_says_what_to_pass_and_serves_the_default_namespace(
+    tmp_path: Path,
+) -> None:
+    write_saved_login("http://127.0.0.1:9", "team", "dlk_planted", {"XDG_CONFIG_HOME": str(tmp_path)})
+    env = environment(XDG_CONFIG_HOME=str(tmp_path), LAKESHORE_HOME=str(tmp_path / "home"))
+    command = [sys.executable, "-m", "lakeshore", "worker", "start", "--queue", "q", "--python", sys.executable]
+    with subprocess.Popen(command, cwd=tmp_path, env=env, stderr=subprocess.PIPE, text=True) as worker:
+        assert worker.stderr is not None
+        lines = [worker.stderr.readline(), worker.stderr.readline()]
+        worker.send_signal(signal.SIGTERM)
+        rest = worker.stderr.read()
+    said = "".join([*lines, rest])
+    assert re.search(r"queue 'q' on .*dispatch\.sqlite \(namespace default\)", said), said
+    assert "a saved login exists and is not used here; pass --url and --token" in said
+    assert "planted" not in said
 
 
 @pytest.mark.inventory("C-257", "C-754", "C-263")

@@ -69,6 +69,7 @@ async def done(shown: Shown, sign: str = "✓") -> str:
 @pytest.mark.inventory("C-396", "C-397", "C-398")
 @pytest.mark.inventory("C-399", "C-403", "C-420")
 @pytest.mark.inventory("C-421")
+@pytest.mark.inventory("C-1390")
 def test_workers_and_what_may_be_done_to_each(fleets: list[Fleet]) -> None:
     fleet = fleets[0]
     both = {"runners": ["process", "docker"]}
@@ -390,6 +391,25 @@ def test_rows_are_filtered_sorted_copied_and_clicked(server: Served) -> None:
             assert shown.app.clipboard == f"{ns}/default" and "copied" in shown.said()
             await shown.pilot.click("#bar", offset=(shown.lines()[0].index("4 Storage") + 2, 0))
             assert "TARGET" in shown.lines()[2] and "no storages" in shown.text()
+
+    run(main)
+
+
+@pytest.mark.inventory("C-867")
+def test_a_call_is_seen_to_come_to_run_and_to_end_without_a_key(server: Served) -> None:
+    ns = namespace(server)
+    worker = Told(server, ns, "box", lanes=["gpu"])
+    worker.ask()
+
+    async def main() -> None:
+        async with dashboard(server, ns, tab="invocations", follows=True) as shown:
+            call = submitted(server, ns, "gpu")
+            await shown.until(lambda: " queued " in shown.row(call))
+            (run,) = worker.ask()["commands"]
+            await shown.until(lambda: " running " in shown.row(call))
+            end = {"invocation_id": call, "claim": run["body"]["claim"], "state": "succeeded", "result_blob": b"\xa2ok"}
+            assert worker.post("/v1/daemon/ack", end).status == 200
+            await shown.until(lambda: " succeeded " in shown.row(call))
 
     run(main)
 

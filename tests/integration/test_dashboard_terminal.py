@@ -42,6 +42,7 @@ def test_it_begins_with_the_tab_that_is_named_and_with_workers_otherwise() -> No
 
 
 @pytest.mark.inventory("C-387", "C-389", "C-410")
+@pytest.mark.inventory("C-884")
 def test_an_unknown_tab_is_told_and_an_interval_below_a_second_is_one_and_no_colour_is_no_colour() -> None:
     asked = [*COMMAND, "--url", NOBODY, "--tab", "nodes", "--interval", "0.1"]
     terminal = Terminal(asked, NO_COLOR="1", COLUMNS="60")  # a shell's own word, which the command does not take
@@ -54,6 +55,7 @@ def test_an_unknown_tab_is_told_and_an_interval_below_a_second_is_one_and_no_col
 
 
 @pytest.mark.inventory("C-391")
+@pytest.mark.inventory("C-884")
 def test_without_a_server_it_exits_2_before_it_draws_and_says_how_to_name_one(tmp_path: Path) -> None:
     empty = {"LAKESHORE_URL": "", "HOME": str(tmp_path), "LAKESHORE_STATE_DIR": str(tmp_path / "state")}
     terminal = Terminal(COMMAND, **empty)

@@ -188,6 +188,7 @@ def test_a_connection_that_was_closed_meanwhile_costs_nothing() -> None:
 
 
 @pytest.mark.inventory("N-247", "N-250", "N-252")
+@pytest.mark.inventory("C-793")
 def test_without_an_identity_a_request_has_the_documented_headers_and_no_others() -> None:
     with scripted(answers) as server:
         asked(server.target)

@@ -108,6 +108,7 @@ def test_a_verb_of_the_async_queue_that_nobody_awaits_names_the_blocking_one() -
 @pytest.mark.parametrize(
     ("kind", "order"), [("fifo", "bdac"), ("priority", "bdac"), ("filo", "dbca"), ("boltzmann", "")]
 )
+@pytest.mark.inventory("C-1432")
 def test_each_kind_is_accepted_and_orders_what_it_claims(plane: Any, kind: str, order: str) -> None:
     q = dls.SyncQueue(f"q-{served.new_id()}", dispatch=plane, kind=kind, temperature=0.0)
     for name, priority in (("a", 0.5), ("b", 2.5), ("c", 0.5), ("d", 2.5)):

@@ -322,6 +322,7 @@ def test_a_burst_is_told_in_few_answers_that_lose_nothing(alone: Served) -> None
 
 @pytest.mark.inventory("S-069", "S-071", "S-075")
 @pytest.mark.inventory("S-360", "S-734")
+@pytest.mark.inventory("C-867")
 def test_the_operators_poll_is_held_until_a_submit_and_tells_what_changed(alone: Served) -> None:
     path = "/v1/admin/invocations"
     first = alone.get(path).body
@@ -341,6 +342,7 @@ def test_the_operators_poll_is_held_until_a_submit_and_tells_what_changed(alone:
 
 @pytest.mark.inventory("S-663", "S-777")
 @pytest.mark.inventory("C-1456")
+@pytest.mark.inventory("C-867")
 def test_the_operators_poll_is_cut_names_a_namespace_and_does_not_wait_above_its_number(alone: Served) -> None:
     seen, path = Seen(alone), "/v1/admin/invocations"
     cursor = alone.get(f"{path}?namespace={seen.ns}").body["cursor"]

@@ -91,6 +91,7 @@ def test_without_a_secrets_key_one_is_made_once_and_secrets_outlive_a_restart(tm
 
 
 @pytest.mark.inventory("S-689", "S-051", "S-776")
+@pytest.mark.inventory("C-1459")
 def test_the_old_name_of_the_admin_token_is_read_with_a_warning(tmp_path: Path) -> None:
     with running(tmp_path, env={"ADMIN_TOKEN": ADMIN}) as served:
         assert served.said().count("ADMIN_TOKEN is deprecated") == 1

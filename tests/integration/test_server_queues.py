@@ -306,6 +306,7 @@ def test_stats_count_what_is_there(server: Served) -> None:
 
 @pytest.mark.inventory("K-18", "S-746")
 @pytest.mark.inventory("S-740")
+@pytest.mark.inventory("C-1432")
 def test_a_full_queue_is_one_items_429_and_no_batch_is_held(server: Served) -> None:
     queue = Queue(server, admission={"max_depth": 2, "on_full": "block"})
     items = [{"invocation_id": new_id(), "queue": queue.name, "args_blob": ""} for _ in range(5)]

@@ -268,9 +268,15 @@ def test_a_removed_provider_holds_no_tunnel_and_comes_back_without_one_that_is_g
 
 KINDS: list[Any] = [
     ("nfs", {"server": "h", "path": "/p"}, {"options": "ro"}, "S-206"),
-    ("samba", {"server": "h", "share": "s"}, {"options": "ro", "creds": {"$secret": "wg"}}, "S-207"),
+    (
+        "samba",
+        {"server": "h", "share": "s"},
+        {"options": "ro", "path": "in", "creds": {"$secret": "wg"}},
+        "S-207",
+        "C-1403",
+    ),
     ("ftp", {"server": "h"}, {"path": "/p", "port": 21, "creds": {"$secret": "wg"}}, "S-208"),
-    ("sftp", {"server": "h"}, {"path": "/p", "port": 22, "key": {"$secret": "wg"}}, "S-209"),
+    ("sftp", {"server": "h"}, {"path": "/p", "port": 22, "creds": {}, "key": {"$secret": "wg"}}, "S-209", "C-1403"),
     ("s3", {"bucket": "b"}, {"endpoint": "http://h", "region": "r", "prefix": "p", "creds": {}}, "S-210"),
     ("s3fs", {"bucket": "b"}, {"endpoint": "http://h", "region": "r", "prefix": "p", "options": "o"}, "S-211"),
     ("google_drive", {"folderId": "root"}, {"creds": {"$secret": "wg"}}, "S-212"),
@@ -283,7 +289,7 @@ KINDS: list[Any] = [
 @pytest.mark.inventory("S-205", "S-218", "C-152")
 @pytest.mark.parametrize(
     ("kind", "required", "optional"),
-    [pytest.param(*case[:3], marks=pytest.mark.inventory(case[3]), id=case[0]) for case in KINDS],
+    [pytest.param(*case[:3], marks=pytest.mark.inventory(*case[3:]), id=case[0]) for case in KINDS],
 )
 def test_each_kind_asks_for_its_fields_at_every_write_and_keeps_the_rest(
     space: Space, kind: str, required: dict[str, str], optional: dict[str, Any]

@@ -157,6 +157,8 @@ def test_what_rows_hold_does_not_steer_the_terminal(
         ("mounts rm", "mounts remove"),
         ("storage ls", "storage list"),
         ("code ls", "code list"),
+        pytest.param("queues list", "queues ls", marks=pytest.mark.inventory("C-1425")),
+        pytest.param("queues remove", "queues rm", marks=pytest.mark.inventory("C-1425")),
     ],
 )
 def test_documented_aliases_lead_to_their_command(

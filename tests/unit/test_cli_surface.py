@@ -8,6 +8,8 @@ from command_tree import TREE
 
 from lakeshore.cli.main import main
 from lakeshore.cli.program import program
+from lakeshore.client.execs import LONGEST_WAIT_S
+from lakeshore.server.routes.table import TABLE
 
 SURFACE = [
     ("C-023", "providers", "add list show update remove edit discover test instances terminate"),
@@ -45,6 +47,53 @@ def test_a_group_has_the_verbs_of_its_page(group: str, verbs: list[str]) -> None
 @pytest.mark.parametrize("name", ["exec", "run", "serve", "demo", "doctor"])
 def test_what_is_no_group_is_a_command_of_its_own(name: str) -> None:
     assert not isinstance(TREE[name], click.Group)
+
+
+RELEASED = [
+    ("C-897", "exec", "--daemon --queue"),
+    ("C-897", "daemon install", "--binary"),
+    ("C-897", "run", "--daemon"),
+    ("C-897", "nymph push", ""),
+    ("C-897", "nymph list", ""),
+    ("C-899", "daemon list", "--watch"),
+    ("C-899", "daemon hibernate", "--until"),
+    ("C-899", "daemon target-version", ""),
+    ("C-899", "daemon set-target-version", "--clear"),
+    ("C-900", "daemon install", ""),
+    ("C-900", "providers edit", ""),
+    ("C-900", "aws discover", ""),
+    ("C-900", "ssh upload", "--interactive"),
+    ("C-900", "completion", ""),
+    ("C-900", "tunnels add", ""),
+]
+
+
+@pytest.mark.parametrize(
+    ("command", "options"),
+    [
+        pytest.param(name, options.split(), id=f"{row} {name}", marks=pytest.mark.inventory(row))
+        for row, name, options in RELEASED
+    ],
+)
+def test_what_the_release_notes_brought_is_there(command: str, options: list[str]) -> None:
+    assert set(options) <= {spelt for param in TREE[command].params for spelt in param.opts}
+
+
+@pytest.mark.inventory("C-897")
+def test_a_wait_for_a_command_is_asked_for_in_windows_of_25_s_and_needs_no_separator() -> None:
+    assert LONGEST_WAIT_S == 25.0
+    for name in ("exec", "daemon exec"):
+        words = ["--timeout", "5", "box", "echo", "-n", "--json"]
+        with TREE[name].make_context(name, words) as ctx:
+            said = [str(word) for value in ctx.params.values() if isinstance(value, tuple) for word in value]
+            assert said[-3:] == ["echo", "-n", "--json"]
+            assert ctx.params["as_json"] is False
+
+
+@pytest.mark.inventory("C-1480")
+def test_agents_are_not_modelled() -> None:
+    assert not [name for name in TREE if "agent" in name]
+    assert "/agents" not in "".join(str(row) for row in TABLE)
 
 
 @pytest.mark.inventory("C-044")

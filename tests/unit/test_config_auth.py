@@ -37,6 +37,25 @@ def test_a_login_is_yaml_that_only_its_owner_may_read(tmp_path: Path, mask: int)
     assert os.listdir(saved.path.parent) == ["auth.yml"]
 
 
+@pytest.mark.inventory("C-827")
+@pytest.mark.parametrize(
+    ("page", "namespace"), [("cli/installation", "your-namespace"), ("api/auth-and-secrets", "default")]
+)
+def test_the_example_of_the_page_loads(tmp_path: Path, page: str, namespace: str) -> None:
+    path = Path(__file__).resolve().parents[3] / "shared" / "spec" / f"{page}.md"
+    if not path.is_file():
+        pytest.skip(f"the reference's page is not at {path}")
+    block = path.read_text("utf-8").split('file="~/.config/lakeshore/auth.yml"\n')[1].split("```")[0]
+    file = tmp_path / "lakeshore" / "auth.yml"
+    file.parent.mkdir()
+    file.write_text(block, "utf-8")
+    file.chmod(0o600)
+    saved = read_saved_login(home(tmp_path))
+    assert saved is not None
+    assert (saved.server, saved.namespace) == ("https://api.lakeshore.dreamlake.ai", namespace)
+    assert saved.token is not None and saved.token.startswith("dlk_xxxxxxxx")
+
+
 @pytest.mark.inventory("C-057", "C-360")
 def test_without_xdg_config_home_it_is_below_the_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))

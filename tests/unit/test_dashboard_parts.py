@@ -192,6 +192,7 @@ def test_what_stands_around_a_list_fits_the_terminal(width: int, url: str) -> No
 
 @pytest.mark.parametrize("name", ["tui", "dashboard", "top"])
 @pytest.mark.inventory("C-386", "C-390")
+@pytest.mark.inventory("C-884", "C-1409")
 def test_without_a_terminal_every_name_of_it_exits_2_and_says_which_commands_do_without(
     name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

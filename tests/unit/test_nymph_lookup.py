@@ -106,6 +106,7 @@ def test_functions_by_value_are_let_in_by_the_flag_or_by_the_file(tmp_path: Path
 
 
 @pytest.mark.inventory("N-015", "N-031")
+@pytest.mark.inventory("C-793")
 def test_the_token_is_the_flags_then_the_variables_then_the_files(tmp_path: Path) -> None:
     write(tmp_path / "token", "  dlk_file\n")
     file = str(write(tmp_path / "f.toml", f'[server]\ntoken_file = "{tmp_path}/token"\n'))
