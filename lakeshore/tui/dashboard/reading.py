@@ -1,7 +1,8 @@
 """What is asked of the server, in threads: the client waits, the screen does not.
 
 Rules: one connection, one question at a time; actions have another, so that a slow list holds up none. Rows become
-items in the thread. A thread that still waits when the program leaves is left behind. Reference: cli/tui.md.
+items in the thread. A thread that still waits when the program leaves is left behind; it closes its connection when it
+has its answer, for nobody closes one under the hands of another thread. Reference: cli/tui.md.
 """
 
 from __future__ import annotations
@@ -52,12 +53,14 @@ class Lane:
             connect_timeout=PATIENCE_S,
         )
         self._turn = asyncio.Lock()
+        self._in_use = threading.Lock()  # by a thread, also by one whose question was given up
+        self._left = False
 
     async def ask(self, call: Callable[[ApiClient], T]) -> T:
         """What it answers. Unanswered when it does not, or refuses."""
         async with self._turn:
             try:
-                return await asyncio.shield(in_thread(lambda: call(self._api)))
+                return await asyncio.shield(in_thread(lambda: self._answer(call)))
             except ApiError as error:
                 hint = f" ({error.hint})" if error.hint else ""
                 raise Unanswered(f"{error}{hint}") from error
@@ -65,10 +68,28 @@ class Lane:
                 raise Unanswered(reason(error, PATIENCE_S)) from error
 
     async def close(self) -> None:
-        """Close the connection, unless a question stays without an answer: its thread is left behind."""
+        """Close the connection; where a question stays without an answer its thread does that, later."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LEAVING_S), self._turn:
+                pass
+        self._left = True
+        self._drop()
+
+    def _answer(self, call: Callable[[ApiClient], T]) -> T:
+        """In a thread."""
+        try:
+            with self._in_use:
+                return call(self._api)
+        finally:
+            if self._left:  # after the lock: whoever left before it was free has closed nothing
+                self._drop()
+
+    def _drop(self) -> None:
+        if self._in_use.acquire(blocking=False):
+            try:
                 self._api.close()
+            finally:
+                self._in_use.release()
 
 
 def in_thread(call: Callable[[], T]) -> asyncio.Future[T]:
