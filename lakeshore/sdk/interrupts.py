@@ -10,6 +10,7 @@ K-11, K-35.
 
 from __future__ import annotations
 
+import _thread
 import ctypes
 import logging
 import queue
@@ -35,11 +36,18 @@ class Interruption(KeyboardInterrupt):  # event loops let a KeyboardInterrupt th
 class Interrupter:
     """Stops the bodies that one thread runs, one after the other. Enter it in that thread.
 
-    `start` and `finish` frame a body; `interrupt` may be called by any thread and by a signal handler.
+    Its watchdog is a thread from then on, or (`at_once` false: one short body, nearly always left alone) from the first
+    thing that it has to do. `start` and `finish` frame a body; `interrupt` may be called by any thread and by a signal
+    handler.
     """
 
-    def __init__(self, *, grace_s: float = GRACE_S, on_stuck: Callable[[str], None] | None = None) -> None:
+    def __init__(
+        self, *, grace_s: float = GRACE_S, on_stuck: Callable[[str], None] | None = None, at_once: bool = True
+    ) -> None:
         self.grace_s = grace_s
+        self._at_once = at_once
+        self._asleep = threading.Lock()
+        """Until it is taken there is no watchdog."""
         self._on_stuck = on_stuck
         self._lock = threading.RLock()  # held by the body's thread where nothing may be raised in it
         self._inbox: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()  # put() is reentrant
@@ -53,15 +61,23 @@ class Interrupter:
         self._async_set = False
         self._by_signal = False
         self._previous: Any = None
-        self._watchdog = threading.Thread(target=self._watch, name="lakeshore-watchdog", daemon=True)
 
     def __enter__(self) -> Interrupter:
         self._thread_id = threading.get_ident()
         if threading.current_thread() is threading.main_thread() and signal.getsignal(_SIGNAL) is signal.SIG_DFL:
             self._previous = signal.signal(_SIGNAL, self._on_signal)
             self._by_signal = True
-        self._watchdog.start()
+        if self._at_once and self._asleep.acquire(blocking=False):
+            threading.Thread(target=self._watch, name="lakeshore-watchdog", daemon=True).start()
         return self
+
+    def _send(self, message: Callable[[], None]) -> None:
+        """To the watchdog, which begins with the first message where it did not at once. No lock is waited for: this
+        may be in a signal handler, which is why it is no `threading.Thread`.
+        """
+        self._inbox.put(message)
+        if self._asleep.acquire(blocking=False):
+            _thread.start_new_thread(self._watch, ())
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -81,8 +97,8 @@ class Interrupter:
         self._deadline = None if timeout_s is None else (serial, monotonic() + timeout_s)
         self._serial = self._running = serial
         # The watchdog writes when it will look and then reads the deadline; here it is the other way round.
-        if self._deadline is not None and self._deadline[1] < self._looks_at:
-            self._inbox.put(_nothing)
+        if self._deadline is not None and (self._deadline[1] < self._looks_at or not self._asleep.locked()):
+            self._send(_nothing)
         return serial
 
     def finish(self) -> None:
@@ -141,7 +157,7 @@ class Interrupter:
         if threading.get_ident() == self._thread_id:
             want()
             want = _nothing
-        self._inbox.put(want)
+        self._send(want)
 
     def interrupt_current(self, why: str) -> None:
         """Stop the body that is running now."""
@@ -149,7 +165,7 @@ class Interrupter:
 
     def soon(self, call: Callable[[], None]) -> None:
         """Run `call` in the watchdog's thread: for a signal handler, which must take no lock."""
-        self._inbox.put(call)
+        self._send(call)
 
     # -- the watchdog
 

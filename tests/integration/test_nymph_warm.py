@@ -21,6 +21,7 @@ from lakeshore.nymph import warm
 from lakeshore.nymph.keeping import processes
 from lakeshore.nymph.keeping.client import KeeperClient
 from lakeshore.nymph.runners.process import Outcome, ProcessRunner, Run
+from lakeshore.sdk.entry.warm import BUSY
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="nothing is kept warm elsewhere")
 HERE = Path(__file__).parent
@@ -98,6 +99,7 @@ def test_a_warm_job_sees_what_a_cold_one_sees(tmp_path: Path) -> None:
             assert [told.pop("warm") for told in seen] == ["False", "True", "True"]
             assert seen[0] == seen[1] == seen[2]
             assert seen[0]["kept"] == "0"
+            assert seen[0]["threads"] == "1"
 
     k.run(main)
 
@@ -180,6 +182,7 @@ def test_many_at_once_are_each_a_process_of_their_own(tmp_path: Path) -> None:
                 for _ in range(12):
                     nursery.start_soon(run)
             assert len(set(pids)) == 12
+            await k.until(lambda: 1 < len(one.nests()) <= 1 + BUSY)  # no more wait than were forked together
             assert k.kept(tmp_path / "keeper") == [nest.id for nest in one.runner.warm._nests.values()]  # type: ignore[union-attr]
 
     k.run(main)

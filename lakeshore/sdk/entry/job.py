@@ -52,15 +52,16 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         words = await_job(words[1])
     given = _arguments(words)
-    directory = Path.cwd()
+    directory = os.getcwd()
     bearer = token()
     hide_secrets()
     for name in (RESULT, ERROR):
-        (directory / name).unlink(missing_ok=True)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(f"{directory}/{name}")  # not by pathlib, which costs a short job a twentieth of its time
     try:
         work = _work(directory)
     except (OSError, WireError, ValueError) as error:
-        message = f"{directory / ARGS} must hold the Envelope of the invocation: {error}"
+        message = f"{directory}/{ARGS} must hold the Envelope of the invocation: {error}"
         return _end(directory, Ending(outcome="failed", error={"type": "WorkerError", "message": message}))
     frames = os.environ.pop("DREAMLAKE_FRAMES", None)
     plane = _plane(bearer)
@@ -71,7 +72,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         runtime_policy=given.runtime_policy,
         plane=plane,
     )
-    with Interrupter() as interrupter, _stopped_by_signals(interrupter):
+    with Interrupter(at_once=False) as interrupter, _stopped_by_signals(interrupter):
         interrupter.start(None)
         ending = execute(work, lambda _work: _sink(plane, work, frames), setup, interrupter)
     if plane is not None:
@@ -100,8 +101,9 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
     return given
 
 
-def _work(directory: Path) -> Claimed:
-    data = (directory / ARGS).read_bytes()
+def _work(directory: str) -> Claimed:
+    with open(f"{directory}/{ARGS}", "rb") as file:
+        data = file.read()
     return Claimed(
         id=os.environ.get("DREAMLAKE_INVOCATION_ID") or Envelope.from_bytes(data).id,
         envelope=data,
@@ -168,15 +170,18 @@ def _stopped_by_signals(interrupter: Interrupter) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _end(directory: Path, ending: Ending) -> int:
+def _end(directory: str, ending: Ending) -> int:
     if ending.outcome == "succeeded":
-        _write(directory / RESULT, ending.result)
+        _write(directory, RESULT, ending.result)
         return 0
-    _write(directory / ERROR, json.dumps({"traceback": "", **(ending.error or {})}).encode())
+    _write(directory, ERROR, json.dumps({"traceback": "", **(ending.error or {})}).encode())
     return FAILED
 
 
-def _write(path: Path, data: bytes) -> None:
-    half = path.with_name(f".{path.name}.{os.getpid()}")
-    half.write_bytes(data)
-    half.replace(path)
+def _write(directory: str, name: str, data: bytes) -> None:
+    half = f"{directory}/.{name}.{os.getpid()}"
+    with open(half, "wb", buffering=0) as file:
+        rest = memoryview(data)
+        while rest:
+            rest = rest[file.write(rest) :]
+    os.replace(half, f"{directory}/{name}")

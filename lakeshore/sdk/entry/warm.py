@@ -30,12 +30,15 @@ from typing import Any, NoReturn
 
 from ..transport import source_hash
 
-READY = 2
-"""How many spares wait."""
+READY, BUSY = 2, 4
+"""How many are forked at a time: what forks them and ends, so that they are the keeper's, costs as much as a fork."""
+BUSY_S = 0.25
+"""Spares that are gone so soon are called for faster than one by one: more are forked, before the last one goes."""
 _KEEPER = "keeper.sock"
 _LENGTH = struct.Struct(">I")
 _FDS = 3
-_VAIN = 5
+_VAIN = 10
+_FILE = io.IOBase.__base__ or io.IOBase  # below the abstract one, which asks Python about every class
 _BORN_WITH: set[str] = set()
 """The modules that a spare was forked with; empty in any other process."""
 
@@ -48,22 +51,17 @@ def await_job(place: str) -> list[str]:
     _BORN_WITH.update(sys.modules)
     gc.collect()
     gc.freeze()  # a fork copies what is touched
-    nest, keeper = os.getpid(), os.getppid()
+    nest, keeper, own = os.getpid(), os.getppid(), _added()
     spares: dict[int, None] = {}  # the pipes on which each says that it is taken, or ends
-    vain = 0
+    vain, forked_at = 0, -BUSY_S
     while True:
-        while len(spares) < READY:
-            heard, says = os.pipe()
-            middle = os.fork()
-            if middle == 0:
-                if os.fork():
-                    os._exit(0)
-                for fd in (heard, *spares):
-                    os.close(fd)
-                return _spare(says, place, nest, keeper)
-            os.close(says)
-            os.waitpid(middle, 0)
-            spares[heard] = None
+        now = time.monotonic()
+        busy = now - forked_at < BUSY_S
+        if len(spares) <= (1 if busy else 0):
+            forked_at = now
+            says = _fork((BUSY if busy else READY) - len(spares), spares)
+            if says is not None:
+                return _spare(says, place, nest, keeper, own)
         for fd in select.select(list(spares), [], [])[0]:
             taken = os.read(fd, 1)
             os.close(fd)
@@ -75,6 +73,24 @@ def await_job(place: str) -> list[str]:
                 time.sleep(0.1)
 
 
+def _fork(count: int, spares: dict[int, None]) -> int | None:
+    """So many more spares, whose pipes are added. In each of them: where it says that it is taken; in the nest None."""
+    pipes = [os.pipe() for _ in range(count)]
+    middle = os.fork()
+    if middle == 0:
+        for _, says in pipes:
+            if os.fork() == 0:
+                for fd in {*spares, *(fd for pipe in pipes for fd in pipe)} - {says}:
+                    os.close(fd)
+                return says
+        os._exit(0)
+    for heard, says in pipes:
+        os.close(says)
+        spares[heard] = None
+    os.waitpid(middle, 0)
+    return None
+
+
 def is_spare() -> bool:
     """Whether this process was forked by a nest."""
     return bool(_BORN_WITH)
@@ -82,7 +98,7 @@ def is_spare() -> bool:
 
 def end(code: int) -> NoReturn:
     """The end of a spare, whose job is over."""
-    steps: list[Callable[[], object]] = [threading._shutdown, atexit._run_exitfuncs, _flush, _drop_modules, _flush]  # type: ignore[attr-defined]  # what an interpreter calls at its end
+    steps: list[Callable[[], object]] = [threading._shutdown, atexit._run_exitfuncs, _print, _drop_modules, _flush]  # type: ignore[attr-defined]  # what an interpreter calls at its end
     for step in steps:
         with contextlib.suppress(Exception):
             step()
@@ -102,12 +118,16 @@ def _drop_modules() -> None:
     gc.collect()
 
 
-def _flush() -> None:
+def _print() -> None:
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(Exception):
             stream.flush()
+
+
+def _flush() -> None:
+    _print()
     for found in gc.get_objects():  # without what the nest had
-        if issubclass(type(found), io.IOBase):
+        if issubclass(type(found), _FILE):
             with contextlib.suppress(Exception):
                 found.flush()
 
@@ -123,8 +143,8 @@ def _rehearse() -> None:
     source_hash(_hear)
 
 
-def _spare(says: int, place: str, nest: int, keeper: int) -> list[str]:
-    """Wait for a job and become it."""
+def _spare(says: int, place: str, nest: int, keeper: int, own: dict[str, str]) -> list[str]:
+    """Wait for a job and become it. `own` is what the interpreter has added to its environment."""
     try:
         while os.getppid() != keeper:
             if not os.path.exists(f"/proc/{nest}"):
@@ -152,16 +172,25 @@ def _spare(says: int, place: str, nest: int, keeper: int) -> list[str]:
     except OSError as error:
         sys.stderr.write(f"the directory {told['cwd']}: {error.strerror}\n")
         os._exit(127)
-    own = _added()
-    os.environ.clear()
-    os.environ.update(told["env"])
-    for name, value in own.items():
-        os.environ.setdefault(name, value)
+    given = told["env"]
+    _set_environment({**given, **{name: value for name, value in own.items() if name not in given}})
     argv = told["argv"]
     flags: list[str] = argv[argv.index("-m") + 2 :]
     sys.argv[1:] = flags
     sys.path[0] = os.getcwd()  # as `python -m` has it
     return flags
+
+
+def _set_environment(wanted: dict[str, str]) -> None:
+    """In this order. The first of it are there: it is that of the nest, but for what names the job."""
+    before, after = list(os.environ.items()), list(wanted.items())
+    same = 0
+    while same < min(len(before), len(after)) and before[same] == after[same]:
+        same += 1
+    for name, _ in before[same:]:
+        del os.environ[name]
+    for name, value in after[same:]:
+        os.environ[name] = value
 
 
 def _added() -> dict[str, str]:
