@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from machine_users import add_user, remove_user
 from one_file import ROOT
 from sshd import Sshd
 
@@ -105,7 +106,7 @@ def somebody(pyz: Path) -> Iterator[Person]:
         pytest.skip(f"needs a {PYTHON} that is new enough")
     name = f"lt{secrets.token_hex(5)}"
     home = Path("/home") / name
-    subprocess.run(["useradd", "-m", "-d", str(home), "-s", "/bin/bash", name], check=True, capture_output=True)
+    add_user(name, home)
     one = Person(name, home)
     try:
         (one.workspace / "dist").mkdir(parents=True)
@@ -123,7 +124,7 @@ def somebody(pyz: Path) -> Iterator[Person]:
         yield one
     finally:
         until(lambda: not _killed(name), "their processes end")
-        subprocess.run(["userdel", "-r", name], check=False, capture_output=True)
+        remove_user(name)
 
 
 @contextmanager

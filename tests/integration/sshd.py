@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from machine_users import add_user, remove_user
 from ports import free_port
 
 SSHD = "/usr/sbin/sshd"
@@ -70,8 +71,7 @@ class Sshd:
         """A fresh user, reached by this alias; `more` lines of the client's configuration."""
         name = f"lt{secrets.token_hex(5)}"
         home = Path("/home") / name
-        subprocess.run(["useradd", "-m", "-d", str(home), "-s", "/bin/bash", name], check=True, capture_output=True)
-        subprocess.run(["usermod", "-p", "*", name], check=True, capture_output=True)
+        add_user(name, home, password="*")
         keys = home / ".ssh" / "authorized_keys"
         keys.parent.mkdir(mode=0o700)
         shutil.copy(self.directory / "key.pub", keys)
@@ -95,7 +95,7 @@ class Sshd:
             while user.processes(besides=()) and time.monotonic() < deadline:
                 subprocess.run(["pkill", "-KILL", "-u", user.name], check=False)
                 time.sleep(0.02)
-            subprocess.run(["userdel", "-r", user.name], check=False, capture_output=True)
+            remove_user(user.name)
 
 
 @contextlib.contextmanager
