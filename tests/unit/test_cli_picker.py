@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 import pty
+import re
 import select
 import sys
 import termios
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
+from lakeshore.cli.exec.target import TAGS, _line, _more
 from lakeshore.cli.picker import Picking
 
 ROWS = [("box-1", "active", "gpu:h100"), ("box-2", "active", ""), ("login", "stale", "gpu:a100")]
@@ -80,10 +83,66 @@ def test_what_others_chose_does_not_steer_the_terminal() -> None:
     assert not {"\x1b", "\x07", "\n"} & set(drawn)
 
 
+@pytest.mark.inventory("C-385")
+def test_right_unfolds_what_else_is_known_of_a_row_and_every_other_key_folds_it() -> None:
+    more = [["id: 1", "tags: a, b"], [], ["id: 3\x1b[2J", *(f"line {n}" for n in range(50))]]
+    for key in ("left", "down", "x", "back"):
+        picking = Picking("x", ROWS, more=more)
+        folded = picking.lines(80, 24)
+        picking.key("right")
+        assert picking.lines(80, 24)[1:4] == [folded[1], "      id: 1", "      tags: a, b"]
+        picking.key(key)
+        assert "      id: 1" not in picking.lines(80, 24)
+    picking.key("last")
+    picking.key("right")
+    for height in range(5, 30):
+        drawn = picking.lines(30, height)
+        assert len(drawn) <= height
+        assert max(map(len, drawn)) < 30
+        assert [line for line in drawn if line.startswith("> login")]
+    assert "\x1b" not in "".join(drawn)
+    picking.key("enter")
+    assert picking.result == [2]
+    plain = Picking("x", ROWS)
+    plain.key("right")
+    assert plain.lines(80, 24) == Picking("x", ROWS).lines(80, 24)
+
+
+SGR = re.compile(r"\x1b\[(\d+)m(.*?)\x1b\[39m")
+
+
+@pytest.mark.inventory("C-385")
+@pytest.mark.parametrize("several", [False, True])
+def test_a_tag_has_the_same_colour_in_every_list_and_no_more_than_a_colour(several: bool) -> None:
+    lists = [
+        Picking("x", [(name, "gpu:h100,zone:a", "end"), ("b", "zone:a", "")], tags=1, several=several)
+        for name in ("a", "a much longer name")
+    ]
+    found = [SGR.findall("\n".join(picking.lines(80, 24, colours=True))) for picking in lists]
+    assert found[0] == found[1]
+    assert [tag for _, tag in found[0]] == ["gpu:h100", "zone:a", "zone:a"]
+    assert found[0][1] == found[0][2]
+    for width in range(1, 60):
+        for picking in lists:
+            drawn = picking.lines(width, 24, colours=True)
+            assert [SGR.sub(r"\2", line) for line in drawn] == picking.lines(width, 24)
+    tags = [Picking("x", [(f"tag-{n}",)], tags=0).lines(80, 24, colours=True)[1] for n in range(40)]
+    assert len({SGR.findall(line)[0][0] for line in tags}) > 3
+
+
+@pytest.mark.inventory("C-385")
+@pytest.mark.parametrize("runner", ["slurm", "kube", "docker"])
+def test_a_daemon_of_a_cluster_or_of_containers_stands_beside_the_others(runner: str) -> None:
+    now = datetime.now(UTC)
+    rows = [{"id": "1", "label": "cloud", "runners": ["process"]}, {"id": "2", "label": "x", "runners": [runner]}]
+    lines = Picking("x", [_line(row, now) for row in rows], tags=TAGS, more=[_more(row) for row in rows]).lines(80, 24)
+    assert ("cloud" in lines[1], runner in lines[2]) == (True, True)
+
+
 PROGRAM = """
 import sys
 from lakeshore.cli.picker import pick
-print("picked", pick("Run it on", [("one",), ("two",), ("drei \\u00fc",)]))
+print("picked", pick("Run it on", [("one",), ("two",), ("drei \\u00fc",)], more=[["a"], ["b"], []]))
 """
 
 
@@ -128,6 +187,7 @@ def typed(*keys: bytes) -> tuple[str, bool]:
         ([b"\x1bOB", b"\x1bOB", b"\x1bOA", b"\r"], "picked 1\n"),
         (["drei ü".encode(), b"\r"], "picked 2\n"),
         ([b"\x1b[1;5C\r"], "picked 0\n"),
+        ([b"\x1b[C", b"\x1b[D", b"\x1bOC", b"\r"], "picked 0\n"),
         ([b"\x1b"], "picked None\n"),
         ([b"\x03"], "picked None\n"),
     ],

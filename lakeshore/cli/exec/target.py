@@ -13,6 +13,8 @@ from ..failures import Failure
 from ..output import age
 
 AWAY = ("gone", "draining")
+TAGS = 5
+"""The column of tags in a line."""
 
 
 def target_of(workers: Workers, named: str | None, *, instead: str) -> str:
@@ -27,7 +29,7 @@ def target_of(workers: Workers, named: str | None, *, instead: str) -> str:
     from ..picker import pick  # wall: only who picks pays for it
 
     now = datetime.now(UTC)
-    chosen = pick("Run it on", [_line(row, now) for row in rows])
+    chosen = pick("Run it on", [_line(row, now) for row in rows], tags=TAGS, more=[_more(row) for row in rows])
     if chosen is None:
         raise Failure("nothing was picked", code=ExitCode.INTERRUPTED)
     return str(rows[chosen]["id"])
@@ -43,3 +45,15 @@ def _line(row: Row, now: datetime) -> tuple[str, ...]:
         str(row.get("version") or ""),
         machine_of(row),
     )
+
+
+def _more(row: Row) -> list[str]:
+    """What else is known of it, a line each."""
+    known = {
+        "id": row.get("id"),
+        "machine": machine_of(row),
+        "provider": row.get("providerName"),
+        "tags": ", ".join(map(str, row.get("tags") or ())),
+        "last seen": row.get("lastSeenAt"),
+    }
+    return [f"{name}: {value}" for name, value in known.items() if value]

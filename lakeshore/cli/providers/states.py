@@ -20,6 +20,7 @@ from ..listing import json_option
 from ..named import Named
 from ..output import plain, print_json, say
 from ..server import connect, server_options
+from ..values import as_yaml
 
 Row = dict[str, Any]
 
@@ -77,7 +78,8 @@ def edit(ctx: click.Context) -> int:
             if not rows:
                 say(f"no providers in namespace {server.namespace!r}")
                 return ExitCode.OK
-            number = pick("provider", [(str(row["name"]), str(row.get("launcher")), _state(row)) for row in rows])
+            lines = [(str(row["name"]), str(row.get("launcher")), _state(row)) for row in rows]
+            number = pick("provider", lines, more=[as_yaml(row.get("kwargs") or {}).splitlines() for row in rows])
             if number is None:
                 return ExitCode.OK
             actions = _actions(ours, rows[number])
