@@ -9,6 +9,7 @@ import secrets
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -260,7 +261,10 @@ def test_a_saved_login_is_not_used_and_the_worker_says_what_to_pass_and_serves_t
     command = [sys.executable, "-m", "lakeshore", "worker", "start", "--queue", "q", "--python", sys.executable]
     with subprocess.Popen(command, cwd=tmp_path, env=env, stderr=subprocess.PIPE, text=True) as worker:
         assert worker.stderr is not None
+        enough = threading.Timer(60.0, worker.terminate)  # for a worker that says nothing more
+        enough.start()
         lines = [worker.stderr.readline(), worker.stderr.readline()]
+        enough.cancel()
         worker.send_signal(signal.SIGTERM)
         rest = worker.stderr.read()
     said = "".join([*lines, rest])
