@@ -29,6 +29,7 @@ from . import local_losses, outcomes
 from .claimed import Claimed, check_kind
 from .errors import DispatchError
 from .hints import unused_login
+from .ids import check_id
 from .local_slate import LocalSlates, Name
 from .local_source import LocalSource
 from .local_submission import held, submission
@@ -102,6 +103,7 @@ class Dispatch:
 
     def cancel(self, inv_id: str) -> bool:
         """Cancel what has not begun: True when this call did. What runs is asked, and may still win. DispatchError."""
+        check_id(inv_id)
         local_losses.settle_whether_begun(self._state(), self.ns, inv_id)
         done = self._write(lambda tx: reports.cancel(tx, self.ns, inv_id, time.time()))
         self._state().bells.ring("done", f"frames/{inv_id}")
@@ -109,12 +111,14 @@ class Dispatch:
 
     def retry(self, inv_id: str, *, claim: int | None = None) -> str:
         """Queue what failed, was cancelled or timed out again; its id. Raises DispatchError in any other state."""
+        check_id(inv_id)
         queue = self._write(lambda tx: retries.retry(tx, self.ns, inv_id, time.time(), claim=claim))
         self._ring_work(queue)
         return inv_id
 
     def get(self, inv_id: str) -> dict[str, Any] | None:
         """The invocation's row (`state`, `attempt`, `claim`, `error`, times in epoch seconds, ...), or None."""
+        check_id(inv_id)
         row = rows.get(self._rows, self.ns, inv_id)
         if row is not None:
             row["state"] = LOCAL_NAMES.get(row["state"], row["state"])
@@ -129,6 +133,7 @@ class Dispatch:
 
         Raises DispatchError (failed, cancelled, timed out, unknown, purged) and TimeoutError (the id stays valid).
         """
+        check_id(inv_id)
         deadline = _deadline(timeout)
         ended = rows.ended(self._rows, self.ns, inv_id)
         if not ended.terminal:
@@ -316,6 +321,7 @@ class Dispatch:
         self, inv_id: str, *, since: int = -1, timeout: float | None = 30.0, poll: float = 0.02
     ) -> Iterator[tuple[int, bytes]]:
         """Frames after `since`, live, until the final frame or a terminal state. Raises TimeoutError after silence."""
+        check_id(inv_id)
         found = rows.channel_of(self._rows, self.ns, inv_id)
         if found is None:
             raise outcomes.not_there(inv_id, rows.ended(self._rows, self.ns, inv_id).state)
@@ -329,6 +335,7 @@ class Dispatch:
 
     def journal_trim(self, inv_id: str, *, keep_last: int = 0) -> int:
         """Forget all but the last frames; how many were forgotten. The result stays."""
+        check_id(inv_id)
         return self._write(lambda tx: frames.trim(tx, self.ns, inv_id, keep_last=keep_last))
 
     def topic_post(self, queue: str, name: str, body: bytes, *, final: bool = False) -> int:

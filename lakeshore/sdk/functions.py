@@ -4,7 +4,7 @@ a queue.
     f(...)         bare: runs the body here.  @udf(queue=...): the same as f.remote(...)
     f.local(...)   runs the body here, always
     f.submit(...)  enqueues, returns the invocation id
-    f.remote(...)  enqueues and waits; async and async-generator bodies give an awaitable
+    f.remote(...)  enqueues and waits; async bodies give an awaitable, async generators also an `async for`
 
 The wall: this module and what it imports know nothing of queues, planes or the codec. `.submit` and `.remote` reach
 those through one import inside the method, so that a local call loads none of them.
@@ -129,7 +129,7 @@ class UDF(Generic[P, R]):
 
     def remote(self, *args: Any, **kwargs: Any) -> Any:
         """Submit and wait for the value; async and async-generator bodies give an awaitable that does so. Options as
-        in `submit`.
+        in `submit`. What an async-generator body yields also comes live: `async for x in f(...)`.
 
         A generator's value is the list of its yields, or the concatenated manifest of a key stream.
         Raises Timeout after `_timeout` seconds (30 by default, and a `_delay` on top; the invocation goes on) and

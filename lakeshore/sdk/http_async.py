@@ -20,8 +20,9 @@ from lakeshore.net.errors import Timeout as NetTimeout
 from . import http_wire, outcomes
 from .aio import Promise, in_thread, loop_key, promise, sleep
 from .errors import DispatchError
-from .http_client import SLACK_S, HttpClient
+from .http_client import SLACK_S, WAITING, HttpClient
 from .http_wire import Refusal
+from .ids import check_id
 from .submitter import MAX_BYTES, MAX_ITEMS
 from .warned import pass_on
 from .watch import WatchBook
@@ -92,6 +93,7 @@ class AsyncHttp:
 
     async def result(self, inv_id: str, *, timeout: float | None) -> bytes:  # noqa: ASYNC109  # documented
         """As `HttpDispatch.result`."""
+        check_id(inv_id)
         answer = await self._loop().wait(inv_id, timeout)
         if answer is None:
             asked = {"invocation_id": inv_id, "timeout_s": 0}
@@ -106,6 +108,7 @@ class AsyncHttp:
 
     async def get(self, inv_id: str) -> dict[str, Any] | None:
         """As `HttpDispatch.get`."""
+        check_id(inv_id)
         body = {"invocation_id": inv_id, "timeout_s": 0, "get": True}
         answer = await self.call("POST", http_wire.AWAIT, body, f"asking for {inv_id}")
         row: dict[str, Any] | None = answer.get("invocation")
@@ -113,6 +116,7 @@ class AsyncHttp:
 
     async def cancel(self, inv_id: str) -> bool:
         """As `HttpDispatch.cancel`."""
+        check_id(inv_id)
         path = http_wire.path("v1", "producer", "invocations", inv_id, "cancel")
         return http_wire.was_cancelled(*await self._call_again(path, {}, f"cancelling {inv_id}"))
 
@@ -140,6 +144,7 @@ class AsyncHttp:
         reader: Any,
         timeout: float | None,  # noqa: ASYNC109  # documented
     ) -> AsyncGenerator[Any, None]:
+        check_id(inv_id)
         what = f"invocation {inv_id}"
         deadline = _after(timeout)
         waits = patience()
@@ -216,12 +221,16 @@ class AsyncHttp:
         waits = patience()
         while True:
             try:
-                return await send()
+                answer = await send()
             except NetError as exc:
                 left = deadline - time.monotonic()
                 if left <= 0:
                     raise DispatchError(f"{what} failed: {exc}") from exc
+                self._client.outage.goes_on(what, exc, f"for up to {self._client.timeout:g} s")
                 await sleep(min(left, next(waits)))
+            else:
+                self._client.outage.over()
+                return answer
 
     async def once(
         self,
@@ -244,6 +253,14 @@ class AsyncHttp:
             retry_stale=retry_stale,
         )
         return http_wire.unpack(answer.status, answer.body, what)
+
+    def answered(self) -> None:
+        """The server is there."""
+        self._client.outage.over()
+
+    def tried_in_vain(self, exc: NetError) -> None:
+        """A poll for results found nobody, and is made again."""
+        self._client.outage.goes_on(WAITING, exc, "until the wait ends")
 
     def _loop(self) -> _Loop:
         key = loop_key()
@@ -406,10 +423,9 @@ class _Loop:
 
     async def _ask(self, wait_s: float) -> Mapping[str, Any]:
         try:
-            answer = await self._verbs.once(
-                "POST", http_wire.AWAIT, self._book.request(wait_s), "waiting for results", wait_s
-            )
-        except NetError:
+            answer = await self._verbs.once("POST", http_wire.AWAIT, self._book.request(wait_s), WAITING, wait_s)
+        except NetError as exc:
+            self._verbs.tried_in_vain(exc)
             self._book.lost_set()
             await sleep(next(self._waits))
             return {}
@@ -417,6 +433,7 @@ class _Loop:
             self._book.lost_set()  # cancelled: what the server answered is not known
             raise
         self._waits = patience()
+        self._verbs.answered()
         return answer
 
     def _tell(self, ids: list[str]) -> None:

@@ -22,11 +22,13 @@ from lakeshore.wire.messages import MAX_PAYLOAD_BYTES
 from . import http_wire, outcomes
 from .claimed import Claimed
 from .errors import DispatchError
+from .outage import Outage
 from .session import Entry
 from .watcher import patience
 
 T = TypeVar("T")
 
+WAITING = "waiting for results"
 SLACK_S = 10.0
 """How much longer than asked an answer to a long poll may take."""
 
@@ -42,6 +44,7 @@ class HttpClient:
         self.target = parse_target(base_url)
         self.headers = http_wire.headers(token, namespace)
         self.pool = BlockingPool(self.target)
+        self.outage = Outage()
         self.routes = {path: Route(self.target, path, self.headers) for path in http_wire.FIXED}
 
     def call(self, method: str, path: str, body: Mapping[str, Any] | None, what: str) -> dict[str, Any]:
@@ -88,7 +91,7 @@ class HttpClient:
         waits = patience()
         while True:
             try:
-                return send()
+                answer = send()
             except ProtocolViolation as exc:
                 raise DispatchError(f"{what} failed: {exc}") from exc
             except NetError as exc:
@@ -97,11 +100,21 @@ class HttpClient:
                 left = deadline - time.monotonic()
                 if left <= 0:
                     raise DispatchError(f"{what} failed: {exc}") from exc
+                self.outage.goes_on(what, exc, f"for up to {self.timeout:g} s")
                 time.sleep(min(left, next(waits)))
+            else:
+                self.outage.over()
+                return answer
 
     def ask(self, body: dict[str, Any], wait_s: float) -> Mapping[str, Any]:
         """One await request. Raises NetError for who will try again."""
-        return self.once("POST", http_wire.AWAIT, body, "waiting for results", wait_s)
+        try:
+            answer = self.once("POST", http_wire.AWAIT, body, WAITING, wait_s)
+        except NetError as exc:
+            self.outage.goes_on(WAITING, exc, "until the wait ends")
+            raise
+        self.outage.over()
+        return answer
 
     def once(
         self,

@@ -27,7 +27,7 @@ from .http_async import AsyncHttp
 from .http_client import HttpClient
 from .http_source import SessionSource
 from .http_wire import Refusal
-from .ids import new_id
+from .ids import check_id, new_id
 from .session import Session
 from .submitter import Submitter
 from .warned import pass_on
@@ -140,11 +140,13 @@ class HttpDispatch:
 
     def cancel(self, inv_id: str) -> bool:
         """As `Dispatch.cancel`."""
+        check_id(inv_id)
         path = http_wire.path("v1", "producer", "invocations", inv_id, "cancel")
         return http_wire.was_cancelled(*self.client.call_again(path, {}, f"cancelling {inv_id}"))
 
     def retry(self, inv_id: str, *, claim: int | None = None) -> str:
         """As `Dispatch.retry`."""
+        check_id(inv_id)
         path = http_wire.path("v1", "namespaces", self.namespace, "invocations", inv_id, "retry")
         body = {"nonce": new_id()} if claim is None else {"nonce": new_id(), "claim": claim}
         self.client.call("POST", path, body, f"retrying {inv_id}")
@@ -153,6 +155,7 @@ class HttpDispatch:
 
     def get(self, inv_id: str) -> dict[str, Any] | None:
         """The invocation's row, or None."""
+        check_id(inv_id)
         body = {"invocation_id": inv_id, "timeout_s": 0, "get": True}
         answer = self.client.call("POST", http_wire.AWAIT, body, f"asking for {inv_id}")
         row: dict[str, Any] | None = answer.get("invocation")
@@ -166,6 +169,7 @@ class HttpDispatch:
 
     def result(self, inv_id: str, *, timeout: float | None = 30.0, poll: float = 0.02) -> bytes:
         """As `Dispatch.result`: all waiting threads of a process share one long poll."""
+        check_id(inv_id)
         return self._result(inv_id, timeout, timeout)
 
     def _result(self, inv_id: str, left: float | None, timeout: float | None) -> bytes:
@@ -305,6 +309,8 @@ class HttpDispatch:
         return self._read_frames(inv_id, reader, timeout)
 
     def _read_frames(self, inv_id: str, reader: Any, timeout: float | None) -> Generator[Any, None, None]:
+        check_id(inv_id)
+
         def path(since: int) -> str:
             return http_wire.path("v1", "producer", "invocations", inv_id, "result", "stream", since=since)
 
@@ -312,6 +318,7 @@ class HttpDispatch:
 
     def journal_trim(self, inv_id: str, *, keep_last: int = 0) -> int:
         """As `Dispatch.journal_trim`."""
+        check_id(inv_id)
         path = http_wire.path("v1", "producer", "invocations", inv_id, "trim")
         return int(self.client.call("POST", path, {"keep_last": keep_last}, f"trimming {inv_id}")["trimmed"])
 

@@ -18,6 +18,7 @@ from lakeshore.wire.frames import ValueReader
 
 from . import outcomes
 from .aio import Promise, in_own_thread, in_thread, promise
+from .ids import check_id
 
 T = TypeVar("T")
 _DONE = object()
@@ -53,6 +54,7 @@ class ThreadedPlane:
         return await in_thread(lambda: self._plane.count(queue, state))
 
     async def result(self, inv_id: str, *, timeout: float | None) -> bytes:  # noqa: ASYNC109  # as the plane's own
+        check_id(inv_id)
         if not hasattr(self._plane, "watch_done"):
             return await in_own_thread(lambda: self._plane.result(inv_id, timeout=timeout), f"result-{inv_id[-6:]}")
         watcher = _watcher(self._plane)
@@ -74,6 +76,7 @@ class ThreadedPlane:
         timeout: float | None = 30.0,  # noqa: ASYNC109  # as the plane's own
     ) -> AsyncGenerator[tuple[int, bytes], None]:
         """The plane's own, in a thread."""
+        check_id(inv_id)
         pieces = iter(self._plane.journal_read(inv_id, since=since, timeout=timeout))
         puller = _Puller(pieces, f"stream-{inv_id[-6:]}")
         try:

@@ -55,6 +55,14 @@ def still(invocation_id: str, row_state: str, waited_s: float | None, hint: str 
     return Timeout(said, hint=hint or _ADVICE.get(row_state))
 
 
+def goes_on(queue: str, invocation_id: str, seq: int | None = None) -> str:
+    """What to tell who presses Ctrl-C in a wait, perhaps without an id; in a stream after `seq`."""
+    again = f"result({invocation_id!r}) waits again"
+    if seq is not None:
+        again = f"stream({invocation_id!r}, since={seq}) reads on"
+    return f"The wait ended, the call may go on: dls.SyncQueue({queue!r}).{again}, .cancel({invocation_id!r}) ends it."
+
+
 def silent(what: str, waited_s: float | None) -> Timeout:
     """The exception for a stream that said nothing for too long."""
     return Timeout(f"no frame of {what} for {float(waited_s or 0.0)}s; resume with since= the last seq seen")

@@ -89,7 +89,11 @@ class SyncQueue:
 
         Raises DispatchError when it failed or was cancelled, TimeoutError when the wait ends first: the id stays valid.
         """
-        return unpacked(self.plane.result(inv_id, timeout=timeout))
+        try:
+            return unpacked(self.plane.result(inv_id, timeout=timeout))
+        except KeyboardInterrupt as interrupted:
+            interrupted.add_note(outcomes.goes_on(self.name, inv_id))
+            raise
 
     def call(self, payload: Any, *, timeout: float | None = 30.0, **options: Any) -> Any:
         """`submit`, then `result`; a `delay` comes on top of the timeout."""
@@ -110,6 +114,9 @@ class SyncQueue:
             else:
                 for _seq, data in self.plane.journal_read(inv_id, since=since, timeout=timeout):
                     yield from reader.feed(data)
+        except KeyboardInterrupt as interrupted:
+            interrupted.add_note(outcomes.goes_on(self.name, inv_id, reader.seq))
+            raise
         except wire.RemoteFailure as exc:
             raise outcomes.of_stream(inv_id, exc) from None
         if not reader.ended:

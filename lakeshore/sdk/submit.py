@@ -7,15 +7,16 @@ Reference: python-sdk/udf.md, "`@udf(queue=...)`"; api/function-protocol.md, "Th
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import warnings
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator, Mapping
 from datetime import datetime
-from typing import Any
+from typing import Any, cast
 
 from lakeshore import wire
-from lakeshore.sdk import delays
+from lakeshore.sdk import delays, outcomes
 from lakeshore.sdk.context import current
 from lakeshore.sdk.functions import UDF, inner
 from lakeshore.sdk.ids import new_id
@@ -81,7 +82,7 @@ class _Prepared:
             else:
                 result = at_once(self.queue, self.envelope.to_bytes(), timeout=timeout, **self._how())
         except KeyboardInterrupt as interrupted:
-            interrupted.add_note(_goes_on(self.queue, invocation))
+            interrupted.add_note(outcomes.goes_on(self.queue, invocation))
             raise
         return wire.unpack(result) if result else None
 
@@ -108,14 +109,6 @@ class _Prepared:
         return how
 
 
-def _goes_on(queue: str, invocation: str) -> str:
-    """What to tell who presses Ctrl-C in a wait, and holds no id."""
-    return (
-        f"The wait ended, the call may go on: dls.SyncQueue({queue!r}).result({invocation!r}) waits again, "
-        f".cancel({invocation!r}) ends it."
-    )
-
-
 def submit(udf: UDF[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
     """`UDF.submit`."""
     return _prepare(udf, args, kwargs).send()
@@ -128,15 +121,33 @@ def remote(udf: UDF[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) ->
 
 def remote_async(udf: UDF[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Coroutine[Any, Any, Any]:
     """`UDF.remote` of an async body. Mistakes in the call are raised here, nothing is sent until the first await."""
+    from lakeshore.sdk.streaming_call import StreamingCall  # at its wall: so is this
+
     call = _prepare(udf, args, kwargs)
 
     async def submit_and_wait() -> Any:
         from lakeshore.sdk.queues import Queue  # at its wall: submit alone opens no queue
 
-        invocation = await call.send_async()
-        return await Queue(call.queue, dispatch=call.plane).result(invocation, timeout=call.timeout)
+        invocation = call.envelope.id
+        try:
+            invocation = await call.send_async()
+            return await Queue(call.queue, dispatch=call.plane).result(invocation, timeout=call.timeout)
+        except Exception:
+            raise
+        except BaseException as stopped:  # cancelled, as Ctrl-C does it: nobody else holds the id
+            stopped.add_note(outcomes.goes_on(call.queue, invocation))
+            raise
 
-    return submit_and_wait()
+    async def submit_and_stream() -> AsyncIterator[Any]:
+        from lakeshore.sdk.queues import Queue  # at its wall: submit alone opens no queue
+
+        invocation = await call.send_async()
+        stream = Queue(call.queue, dispatch=call.plane).stream(invocation, timeout=call.timeout)
+        async with contextlib.aclosing(cast("AsyncGenerator[Any, None]", stream)) as parts:
+            async for part in parts:
+                yield part
+
+    return StreamingCall(submit_and_wait(), submit_and_stream) if udf.kind == "asyncgen" else submit_and_wait()
 
 
 def envelope_of(
