@@ -59,6 +59,7 @@ SECTIONS = {
         "/v1/namespaces/{ns}/exec",
         "/v1/namespaces/{ns}/workers/{id}/exec",
         "/v1/namespaces/{ns}/workers/{worker}/exec",
+        "/v1/namespaces/{ns}/jobs/",
     ),
     "Operators": ("/v1/namespaces/",),
     "Admin": ("/v1/admin/",),

@@ -35,9 +35,10 @@ class Queues:
         """What is there now: `{daemon_count, utilization, pending, running, oldest_age_s, throughput_per_s, …}`."""
         return self._api.map("GET", self._path(name, "stats"))
 
-    def events(self, name: str, *, verbose: bool, limit: int) -> list[Row]:
-        """What was changed and decided, the newest first: `{at, kind, payload}`."""
+    def events(self, name: str, *, verbose: bool, limit: int, calls: bool = False) -> list[Row]:
+        """What was changed and decided, the newest first: `{at, kind, payload}`. `calls`: also of the newest calls."""
         query = [("verbose", "true" if verbose else None), ("limit", str(limit))]
+        query += [("invocations", "true")] if calls else []
         found: list[Row] = self._api.map("GET", self._path(name, "events"), query).get("events", [])
         return found
 

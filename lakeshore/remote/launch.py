@@ -24,6 +24,8 @@ How = Literal["process", "slurm", "service"]
 LAUNCHES = ".local/share/nymph/launches"
 GRACE_S = 60
 """What jobs get when the daemon is stopped: `[shutdown] grace_s` as it is where nothing else is said."""
+STOP_S = GRACE_S + 30
+"""What systemd gives the daemon: the jobs' time, and its own to tell how they ended."""
 _LOOK_S = 120.0
 _START_S = 600.0
 _ROOM = 8 << 20  # for the log, the records and the first job
@@ -153,7 +155,7 @@ def start(
             "partition": partition,
             "requeue": "yes" if requeue else "no",
             "code": "yes" if code else "no",
-            "grace": str(GRACE_S + 30),
+            "grace": str(STOP_S),
         },
         timeout_s=_START_S,
         refused="the daemon was not started",

@@ -27,6 +27,7 @@ from .structure import bad_field, structure
 
 _MOST_ATTEMPTS: Final = 10_000
 _LONGEST_KEY: Final = 1024
+_LONGEST_SOURCE: Final = 64 * 1024
 _LONGEST_DELAY_S: Final = 1e9
 _EMPTY: Final = msgpack.packb({})
 _KEPT: Final = 1024
@@ -143,7 +144,7 @@ def _kind_of(item: SubmitItem, warnings: list[str]) -> _Kind:
         needs = needs_of(config)
     except BadAsk as error:
         raise bad_field(error.field, error.problem) from None
-    function = _packed_function(item.function)
+    function, named = _packed_function(item.function)
     try:
         packed = msgpack.packb(dict(sorted(config.items())))
         code = msgpack.packb(item.code_context) if item.code_context else _EMPTY
@@ -159,7 +160,7 @@ def _kind_of(item: SubmitItem, warnings: list[str]) -> _Kind:
         key=key,
         max_attempts=attempts,
         needs=needs,
-        frame=fingerprint_frame(item.queue, function, packed),
+        frame=fingerprint_frame(item.queue, named, packed),
     )
 
 
@@ -200,11 +201,20 @@ def _due(item: SubmitItem) -> float | None:
     return now + item.delay_s
 
 
-def _packed_function(function: FunctionRef | None) -> bytes:
+def _packed_function(function: FunctionRef | None) -> tuple[bytes, bytes]:
+    """What its row keeps, and what of it decides whether two calls are the same."""
     function = function or NATIVE_FUNCTION
     if function.name is not None and not 0 < len(function.name) <= _LONGEST_KEY:
         raise bad_field("function.name", f"must have 1 to {_LONGEST_KEY} characters")
-    return _pack_function(function.module, function.qualname, function.version, function.name)
+    named = _pack_function(function.module, function.qualname, function.version, function.name)
+    shown = {"signature": (function.signature, _LONGEST_KEY), "source": (function.source, _LONGEST_SOURCE)}
+    if function.signature is None and function.source is None:
+        return named, named
+    for name, (text, longest) in shown.items():
+        if text is not None and not 0 < len(text) <= longest:
+            raise bad_field(f"function.{name}", f"must have 1 to {longest} characters")
+    more = {name: text for name, (text, _longest) in shown.items() if text is not None}
+    return msgpack.packb({**msgpack.unpackb(named), **more}), named
 
 
 @functools.lru_cache(maxsize=4096)

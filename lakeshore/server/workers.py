@@ -17,13 +17,14 @@ import json
 import logging
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import trio
 
 from ..plane.contract import PlaneError
-from ..wire.messages import DEFAULT_QUEUE
+from ..wire.messages import DEFAULT_QUEUE, InvocationStatus
 from ..wire.run_configs import Offer, offer_of
 from ..wire.states import STALE_AFTER_S, WORKER
 from .leases import PAUSE_S
@@ -32,6 +33,9 @@ from .records import Records, WorkerRow
 from .records.events import EventRow
 
 log = logging.getLogger(__name__)
+
+_MOST_TOLD: Final = 256
+_TAIL: Final = 4096
 
 GONE_AFTER_S: Final = 600.0
 MOST_ORDERS: Final = 100
@@ -83,6 +87,10 @@ class Workers:
         """When each was last heard of, on the monotonic clock."""
         self._signed: dict[tuple[str, str], bool] = {}
         """Whether each one's last poll was signed by its own key."""
+        self._unsigned: Counter[tuple[str, str]] = Counter()
+        """How many polls and acks of each were not, since this server started."""
+        self._progress: dict[tuple[str, str], dict[str, dict[str, Any]]] = {}
+        """What each one's last poll told of its runs, by their ids."""
         self._since = -math.inf
         """Nobody is silent for longer than since then."""
 
@@ -161,6 +169,37 @@ class Workers:
             await self._rows.change(row, info=text)
         return True
 
+    def tell(self, ns: str, id_: str, statuses: Sequence[InvocationStatus]) -> None:
+        """What a poll says of its worker's runs; one that says nothing new of the output has it as it was."""
+        known = self._progress.get((ns, id_), {})
+        if (not statuses and not known) or self._rows.get(ns, id_) is None:
+            return
+        told: dict[str, dict[str, Any]] = {}
+        for one in statuses[:_MOST_TOLD]:
+            tail = one.stdout_tail or known.get(one.invocation_id, {}).get("stdoutTail")
+            told[one.invocation_id] = {
+                "state": one.state,
+                "startedAt": one.started_at,
+                "stdoutTail": None if tail is None else tail[-_TAIL:],
+            }
+        self._progress[ns, id_] = told
+
+    def progress(self, ns: str, id_: str, invocation: str) -> dict[str, Any] | None:
+        """What a worker told of a run last, since this server started."""
+        return self._progress.get((ns, id_), {}).get(invocation)
+
+    def came(self, ns: str, id_: str, *, signed: bool) -> None:
+        """A poll or an ack of a worker came, with a signature or by its bearer alone."""
+        if signed or self._rows.get(ns, id_) is None:
+            return
+        if not self._unsigned[ns, id_]:
+            log.info("worker %s of %s signs nothing: daemon-bearer", id_, ns)
+        self._unsigned[ns, id_] += 1
+
+    def unsigned(self, ns: str, id_: str) -> int:
+        """How many of its polls and acks had no signature, since this server started."""
+        return self._unsigned[ns, id_]
+
     def last_poll_signed(self, ns: str, id_: str) -> bool | None:
         """Whether it was; None before the first poll since this server started."""
         return self._signed.get((ns, id_))
@@ -235,6 +274,8 @@ class Workers:
         for row in rows:
             self._heard.pop((row.ns, row.id), None)
             self._signed.pop((row.ns, row.id), None)
+            self._unsigned.pop((row.ns, row.id), None)
+            self._progress.pop((row.ns, row.id), None)
             self._orders.rouse(row.ns, row.id)
             await self._orders.abandoned(row.ns, row.id, "daemon killed", for_good=True)
 

@@ -136,13 +136,16 @@ class FunctionRef:
     """What a row says it calls.
 
     The native path sends the stub `NATIVE_FUNCTION`: the callable's identity is inside the Envelope (S-352).
-    `name` stands beside it, for people: what a list shows as the function (S-784). Nothing is found by it.
+    `name` stands beside it, for people: what a list shows as the function (S-784). Nothing is found by it. So do the
+    `signature` and the `source`, of who sends them (S-590): the same call with and without them is the same call.
     """
 
     module: str
     qualname: str
     version: str = "v1"
     name: str | None = None
+    signature: str | None = None
+    source: str | None = None
 
 
 NATIVE_FUNCTION: Final = FunctionRef(module="_native_wire", qualname="_native_wire.envelope", version="v1")

@@ -124,8 +124,8 @@ PLAIN = frozenset(
         cron cursor daemon description distro docker endpoint envelope error frames gpu image image_id
         instance_type kernel key kind label labels message name newKey op parts payload payload_inline
         plaintext plaintext_b64 prefix priority_field protocol python qualname region result_blob
-        result_inline runner runners runsc s3Options script server sha256 signal started_at startup state
-        stderr stdin stdin_b64 stdout stdout_tail target traceback type tz until updated_capabilities url
+        result_inline runner runners runsc s3Options script server sha256 signal signature source started_at startup
+        state stderr stdin stdin_b64 stdout stdout_tail target traceback type tz until updated_capabilities url
         version why workdir
         """,
     )

@@ -104,6 +104,7 @@ def test_a_queue_goes_through_its_states_and_away(lake: Run) -> None:
     kinds = [event["kind"] for event in told(lake, "queues", "events", name)]
     assert kinds == ["queue.state"] * 5 + ["queue.created"]
     assert "queue.state" in lake("queues", "events", name)[1]
+    assert "queue.state" in lake("queues", "events", name, "--calls")[1]
     code, out, _err = lake("queues", "rm", name)
     assert (code, out) == (0, f"queue {name} deleted\n")
     code, _out, err = lake("queues", "show", name)

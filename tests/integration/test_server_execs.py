@@ -407,6 +407,64 @@ def test_a_payload_travels_inline_or_as_a_signed_reference_and_a_result_likewise
     assert peer.show(ref["exec_id"])["result_ref"]["key"] == put["key"]
 
 
+@pytest.mark.inventory("S-267", "S-268", "S-801")
+def test_what_a_command_gave_back_is_published_once_and_heard_by_who_waits(peer: Peer) -> None:
+    id_ = peer.run()
+    peer.taken()
+    path = f"/v1/namespaces/default/jobs/{id_}/result"
+    before = peer.server.get(path)
+    assert (before.status, before.body["resultInline"], before.body["status"]) == (200, None, "running")
+    waiting = POOL.submit(lambda: peer.server.get(f"{path}?wait=20"))
+    assert peer.post(path, {"resultInline": b64(b"typed")}, encoding=JSON).body == {"ok": True, "status": "running"}
+    heard = waiting.result(15)
+    assert (heard.status, heard.body["resultInline"], heard.body["status"]) == (200, b64(b"typed"), "running")
+    assert peer.post(path, {"result_inline": b"late"}).body["ignored"] is True
+    peer.end(id_, 3, result_inline=b"later")
+    ended = peer.server.get(path).body
+    assert (ended["resultInline"], ended["exit_code"], ended["resultRef"]) == (b64(b"typed"), 3, None)
+    assert peer.show(id_)["result_inline"] == b64(b"typed")
+
+
+@pytest.mark.inventory("S-268", "S-801")
+def test_a_result_is_what_was_uploaded_or_comes_with_the_end_or_not_at_all(peer: Peer) -> None:
+    server, data = peer.server, b"r" * 300_000
+    put = server.post("/v1/namespaces/default/payloads/presign", {"op": "put", "size": len(data)}, encoding=JSON).body
+    assert server.raw("PUT", put["url"], data).status == 201
+    jobs = [f"/v1/namespaces/default/jobs/{peer.run()}/result" for _ in range(3)]
+    published, with_end, silent = jobs
+    ids = [path.split("/")[-2] for path in jobs]
+    peer.poll()
+    peer.end(ids[0])
+    assert server.get(published).body["resultInline"] is None
+    ref = {"bucket": put["bucket"], "key": put["key"], "size": len(data)}
+    assert peer.post(published, {"resultRef": ref}).body == {"ok": True, "status": "done"}, "after its end, too"
+    assert server.raw("GET", server.get(published).body["resultRef"]["url"]).raw == data
+    waiting = [POOL.submit(lambda path=path: server.get(f"{path}?wait=20")) for path in (with_end, silent)]
+    peer.end(ids[1], result_ref={"key": put["key"], "size": len(data)})
+    peer.end(ids[2], 1)
+    assert waiting[0].result(15).body["resultRef"]["key"] == put["key"]
+    none = waiting[1].result(15)
+    assert (none.status, none.body["exit_code"], none.body["resultInline"]) == (200, 1, None)
+
+
+@pytest.mark.inventory("S-267")
+@pytest.mark.parametrize(
+    ("body", "status", "field"),
+    [
+        ({}, 422, "resultInline"),
+        ({"resultInline": b64(b"a"), "resultRef": {"key": "payloads/x", "size": 1}}, 422, "resultInline"),
+        ({"resultInline": b64(b"a" * (256 * 1024 + 1))}, 413, "resultInline"),
+        ({"resultRef": {"key": "exec/secret", "size": 1}}, 422, "resultRef.key"),
+    ],
+)
+def test_a_result_that_is_none_is_refused_by_name(peer: Peer, body: dict[str, Any], status: int, field: str) -> None:
+    id_ = peer.run()
+    answer = peer.post(f"/v1/namespaces/default/jobs/{id_}/result", body, encoding=JSON)
+    assert (answer.status, answer.body["field"]) == (status, field)
+    unknown = peer.server.get("/v1/namespaces/default/jobs/none/result")
+    assert (unknown.status, unknown.body["field"]) == (404, "id")
+
+
 # --- output
 
 

@@ -293,6 +293,32 @@ def test_a_signature_is_no_must_and_daemon_show_says_whether_the_last_poll_had_o
     assert (signed(daemon.worker_id), signed(plain)) == ("yes", "no")
 
 
+@pytest.mark.inventory("S-757", "S-039")
+def test_requests_without_a_signature_are_let_in_counted_and_logged(secured_server: Served) -> None:
+    server, ns = secured_server, namespace(secured_server)
+    daemon = enrolled(server, ns)
+    unsigned = {key: said for key, said in Signer(server, "plain").hello_body().items() if key != "public_key"}
+    plain = server.post(HELLO, unsigned, X_LS_Namespace=ns).body["worker_id"]
+
+    def shown(worker: str) -> tuple[str | None, int]:
+        row = server.get(f"/v1/namespaces/{ns}/workers/{worker}").body
+        return row["authMode"], row["unsignedRequests"]
+
+    assert shown(daemon.worker_id) == shown(plain) == (None, 0)
+    for _ in range(2):
+        assert daemon.poll().status == 200
+        assert server.post(POLL, {"worker_id": plain, "timeout_s": 0}, X_LS_Namespace=ns).status == 200
+    ack = {"worker_id": plain, "invocation_id": new_id(), "state": "succeeded", "claim": 1}
+    server.post("/v1/daemon/ack", ack, X_LS_Namespace=ns)
+    assert shown(daemon.worker_id) == ("daemon-sig", 0)
+    assert shown(plain) == ("daemon-bearer", 3)
+    assert server.post(POLL, {"worker_id": daemon.worker_id, "timeout_s": 0}, X_LS_Namespace=ns).status == 200
+    assert shown(daemon.worker_id) == ("daemon-bearer", 1), "its key does not keep a bearer out"
+    said = server.said()
+    for worker in (plain, daemon.worker_id):
+        assert said.count(f"worker {worker} of {ns} signs nothing: daemon-bearer") == 1, "once, not at each poll"
+
+
 @pytest.mark.inventory("S-473", "S-466", "S-471")
 @pytest.mark.inventory("S-412", "S-443")
 @pytest.mark.inventory("S-832")

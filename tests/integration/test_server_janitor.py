@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
+from typing import Any
 
 import msgpack
 import pytest
@@ -16,8 +17,28 @@ from lakeshore.plane.plane import Plane
 from lakeshore.server.dispatcher import Dispatcher
 from lakeshore.server.forgetting import GRACE_S
 from lakeshore.server.janitor import Janitor
+from lakeshore.server.records import Records
+from lakeshore.server.records.events import EventRow
 
 DAY = 86400.0
+
+
+@pytest.mark.inventory("S-739")
+def test_events_go_after_a_month(tmp_path: Path) -> None:
+    now = time.time()
+
+    async def kept() -> list[Any]:
+        records = Records(tmp_path / "records.db")
+        told = [
+            EventRow(ns="default", kind="queue.state", at=now - days * DAY, payload={"d": days}) for days in (31, 29, 0)
+        ]
+        await records.events.add(told)
+        await records.events.forget_old(now)
+        found = await records.events.page("default")
+        records.close()
+        return [row.payload["d"] for row in found]
+
+    assert trio.run(kept) == [0, 29]
 
 
 @pytest.mark.inventory("K-16", "K-26", "K-22")

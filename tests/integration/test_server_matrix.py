@@ -77,6 +77,7 @@ STATED = {
         POST /v1/namespaces/{ns}/exec; GET /v1/namespaces/{ns}/exec; GET /v1/namespaces/{ns}/exec/{id}
         POST /v1/namespaces/{ns}/exec/{id}/cancel; POST /v1/namespaces/{ns}/workers/{id}/exec
         GET /v1/namespaces/{ns}/exec/{id}/log; GET /v1/namespaces/{ns}/exec/{id}/log/stream
+        GET /v1/namespaces/{ns}/jobs/{id}/result
     """,
     "producers": """
         GET /v1/namespaces/{ns}/modes; GET /v1/namespaces/{ns}/modes/{name}
@@ -91,7 +92,7 @@ STATED = {
         POST /v1/daemon/hello; POST /v1/daemon/poll; POST /v1/daemon/ack; POST /v1/daemon/result-chunk
         POST /v1/daemon/log-chunk; POST /v1/daemon/event
         POST /v1/daemon/exec/{id}/result; POST /v1/daemon/exec/{id}/chunk; POST /v1/daemon/exec/results
-        POST /v1/namespaces/{ns}/workers/{worker}/exec/{id}/result
+        POST /v1/namespaces/{ns}/workers/{worker}/exec/{id}/result; POST /v1/namespaces/{ns}/jobs/{id}/result
     """,
     "every token": """
         GET /v1/namespaces/{ns}/whoami; POST /v1/namespaces/{ns}/payloads/presign

@@ -43,6 +43,38 @@ def row(server: Served, id_: str) -> dict[str, Any]:
     return ok(asked(server, "GET", f"{NS}/invocations/{id_}"))
 
 
+# --- the surface
+
+
+@pytest.mark.inventory("S-788")
+@pytest.mark.parametrize(
+    "route",
+    [
+        *("GET /readyz", "PATCH /v1/admin/namespaces/{slug}", "POST /v1/daemon/keys"),
+        *(f"{method} /v1/namespaces/{{ns}}/enroll-tokens" for method in ("GET", "POST")),
+        *("DELETE /v1/namespaces/{ns}/enroll-tokens/{id}", "GET /v1/namespaces/{ns}/workers/{id}/keys"),
+        "POST /v1/namespaces/{ns}/workers/{id}/keys/{key_id}/revoke",
+        "POST /v1/namespaces/{ns}/workers/{worker}/exec/{id}/result",
+        *(f"{method} /v1/namespaces/{{ns}}/jobs/{{id}}/result" for method in ("GET", "POST")),
+        *("GET /v1/namespaces/{ns}/exec/{id}/log", "GET /v1/namespaces/{ns}/exec/{id}/log/stream"),
+    ],
+)
+def test_what_no_documented_client_asks_for_is_there_all_the_same(server: Served, route: str) -> None:
+    assert route in {f"{row.method} {row.pattern}" for row in TABLE}
+    method, path = re.sub(r"\{ns\}", "default", route).split(" ")
+    answer = asked(server, method, re.sub(r"\{\w+\}", "none", path), None if method in ("GET", "DELETE") else {})
+    assert (answer.status, answer.body.get("error")) != (404, "no such route"), answer.raw
+    assert answer.status not in (405, 500, 501), answer.raw
+
+
+@pytest.mark.inventory("S-786")
+@pytest.mark.parametrize("path", ["agents", "agents/one", "agents/one/run"])
+def test_agents_are_no_part_of_the_surface(server: Served, path: str) -> None:
+    for method, body in (("GET", None), ("POST", {})):
+        assert asked(server, method, f"{NS}/{path}", body).status == 404
+    assert not [row.pattern for row in TABLE if "agent" in row.pattern]
+
+
 # --- the protocol
 
 
@@ -172,6 +204,43 @@ def test_arguments_and_results_are_bytes_that_the_server_never_reads(server: Ser
 @pytest.mark.inventory("S-575", "S-576", "S-584")
 @pytest.mark.inventory("S-580", "S-581", "S-582")
 @pytest.mark.inventory("S-585", "S-588", "S-073")
+@pytest.mark.inventory("S-590")
+def test_a_function_is_shown_with_the_signature_and_the_source_that_its_producer_sent(server: Served) -> None:
+    named = {"module": "m", "qualname": "f", "version": "a" * 64}
+    function = {**named, "signature": "(x: int) -> int", "source": "def f(x):\n    return x\n" * 200}
+    said = one(queue=f"q{new_id()}", function=function)
+    ok(server.post("/v1/producer/submit", said))
+    assert row(server, said["invocation_id"])["function"] == function
+    (listed,) = ok(asked(server, "GET", f"{NS}/invocations?queue={said['queue']}"))["invocations"]
+    assert listed["function"] == {name: told for name, told in function.items() if name != "source"}, "lists are short"
+    again = ok(server.post("/v1/producer/submit", {**said, "function": named}))
+    assert again["invocation_id"] == said["invocation_id"], "the same call, though another producer says less of it"
+    assert server.post("/v1/producer/submit", one(function={**named, "source": "x" * 65537})).status == 422
+
+
+@pytest.mark.inventory("S-583", "S-782")
+def test_what_a_daemon_told_of_a_run_last_is_on_its_row_while_it_runs(server: Served) -> None:
+    daemon = Daemon(server, queue=f"q{new_id()}", session=None)
+    said = one(queue=daemon.queue)
+    ok(server.post("/v1/producer/submit", said))
+    id_ = said["invocation_id"]
+    assert row(server, id_)["progress"] is None
+    (run,) = daemon.ask(queue=daemon.queue)["commands"]
+    assert row(server, id_)["progress"] is None
+
+    def tell(**more: Any) -> Any:
+        daemon.ask(capacity=0, invocations=[{"invocation_id": id_, "state": "running", "started_at": 5.0, **more}])
+        return row(server, id_)["progress"]
+
+    assert tell(stdout_tail="epoch 1\n") == {"state": "running", "startedAt": 5.0, "stdoutTail": "epoch 1\n"}
+    assert tell()["stdoutTail"] == "epoch 1\n", "nothing new"
+    assert tell(stdout_tail="x" * 5000 + "end")["stdoutTail"] == ("x" * 5000 + "end")[-4096:]
+    ack = {"worker_id": daemon.id, "invocation_id": id_, "claim": run["body"]["claim"], "state": "failed"}
+    ok(server.post("/v1/daemon/ack", {**ack, "error": {"type": "E", "message": "m"}}))
+    ended = row(server, id_)
+    assert (ended["progress"], ended["error"]["type"]) == (None, "E")
+
+
 @pytest.mark.inventory("S-586", "S-589", "S-731")
 @pytest.mark.inventory("S-359", "S-074", "S-646")
 def test_a_call_is_shown_with_what_it_was_given_and_what_it_made(server: Served) -> None:

@@ -166,6 +166,38 @@ def test_a_queue_goes_through_its_states_and_tells_of_each(server: Served) -> No
     assert told == ["paused", "active", "archived", "active", "draining"]
 
 
+@pytest.mark.inventory("S-779")
+def test_what_became_of_a_queues_calls_is_told_beside_its_states_to_who_asks(server: Served) -> None:
+    queue = Queue(server)
+    assert queue.submit().status == 200
+    assert queue.patch(state="active")["state"] == "active"
+    assert queue.patch(state="paused")["state"] == "paused"
+    assert queue.patch(state="active")["state"] == "active"
+
+    def told(query: str = "?invocations=true") -> list[dict[str, Any]]:
+        events: list[dict[str, Any]] = queue.do(f"/events{query}").body["events"]
+        return [event for event in events if event["kind"] != "queue.created"]
+
+    def kinds(query: str = "?invocations=true") -> list[str]:
+        return [event["kind"] for event in told(query)]
+
+    assert kinds() == ["queue.state", "queue.state", "invocation.queued"]
+    said = {"worker_id": "w", "queue": queue.name, "timeout_s": 0}
+    (run,) = server.post("/v1/daemon/poll", said).body["commands"]
+    assert kinds()[0] == "invocation.running"
+    body = run["body"]
+    ack = {"worker_id": "w", "invocation_id": body["invocation_id"], "claim": body["claim"], "state": "succeeded"}
+    assert server.post("/v1/daemon/ack", {**ack, "result_blob": b"\xc0"}).status == 200
+    newest = told()
+    wanted = ["invocation.succeeded", "invocation.running", "queue.state", "queue.state", "invocation.queued"]
+    assert [event["kind"] for event in newest] == wanted
+    assert {event["invocationId"] for event in newest} == {body["invocation_id"], None}
+    assert [event["workerId"] for event in newest][:2] == ["w", "w"]
+    assert newest[0]["payload"] == {"state": "succeeded", "attempt": 1}
+    assert kinds("?invocations=true&limit=2") == wanted[:2]
+    assert kinds("") == ["queue.state"] * 2, "nobody else hears of calls"
+
+
 @pytest.mark.inventory("S-282", "S-662")
 def test_events_are_the_queues_own_and_bounded(server: Served) -> None:
     queue = Queue(server)

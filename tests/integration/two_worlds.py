@@ -287,6 +287,7 @@ SEGMENTS = {
     "queues": "queue",
     "topics": "topic",
     "exec": "exec",
+    "jobs": "exec",
     "workers": "worker",
     "keys": "daemon key",
     "blobs": "payload",

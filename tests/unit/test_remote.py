@@ -15,10 +15,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lakeshore.nymph.config import ShutdownSection
 from lakeshore.remote import program, ssh_config
 from lakeshore.remote.errors import RemoteFailure
 from lakeshore.remote.installs import Install, Installs, launch_id_in
-from lakeshore.remote.launch import Condition
+from lakeshore.remote.launch import STOP_S, Condition
 from lakeshore.remote.scripts import compose, report_of
 from lakeshore.remote.ssh import Connection, Place, explain
 
@@ -260,19 +261,24 @@ def test_a_file_of_ours_says_its_version_its_hash_and_its_platforms(tmp_path: Pa
     assert found.size == path.stat().st_size
 
 
-@pytest.mark.inventory("N-368")
+@pytest.mark.inventory("N-368", "S-825")
 def test_the_unit_of_a_service_is_one_that_systemd_takes(tmp_path: Path) -> None:
     text = (SCRIPTS / "start.sh").read_text()
     function = text[text.index("unit_file() {") : text.index("\n}\n", text.index("unit_file() {")) + 3]
     place = tmp_path / f".local/share/nymph/launches/{LAUNCH}"
     place.mkdir(parents=True)
     (place / "nymph").write_text("")
-    given = f"nonce=x launch_id={LAUNCH} python=/bin/sh grace=90 HOME={shlex.quote(str(tmp_path))}\n"
+    given = f"nonce=x launch_id={LAUNCH} python=/bin/sh grace={STOP_S} HOME={shlex.quote(str(tmp_path))}\n"
     script = given + (SCRIPTS / "common.sh").read_text() + function + "unit_file\n"
     unit = tmp_path / f"lakeshore-nymph-{LAUNCH}.service"
     unit.write_text(subprocess.run(["bash", "-s"], input=script, capture_output=True, text=True, check=True).stdout)
     lines = unit.read_text().splitlines()
-    assert {"KillMode=mixed", "TimeoutStopSec=90", f"WorkingDirectory={place}", "Restart=on-failure"} <= set(lines)
+    assert ShutdownSection().grace_s + 15 <= STOP_S, (
+        "systemd kills nothing before the daemon has given up its jobs itself"
+    )
+    assert {"KillMode=mixed", f"TimeoutStopSec={STOP_S}", f"WorkingDirectory={place}", "Restart=on-failure"} <= set(
+        lines
+    )
     assert not [line for line in lines if line.startswith("User=")]  # the user's own manager runs it
     if shutil.which("systemd-analyze") is None:
         pytest.skip("needs systemd-analyze (systemd)")

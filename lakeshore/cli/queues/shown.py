@@ -98,14 +98,15 @@ def stats(ctx: click.Context, name: str, as_json: bool) -> None:
 @click.command()
 @name_argument
 @click.option("--verbose", is_flag=True, help="Also the controller's ticks that changed nothing.")
+@click.option("--calls", is_flag=True, help="Also when its newest calls were queued, began and ended.")
 @limit_options(50, most=200, every=False)
 @json_option
 @server_options
 @click.pass_context
-def events(ctx: click.Context, name: str, verbose: bool, limit: int, as_json: bool) -> None:
+def events(ctx: click.Context, name: str, verbose: bool, calls: bool, limit: int, as_json: bool) -> None:
     """What was done with a queue, the newest first."""
     with connect(ctx) as server:
-        rows = Queues(server).events(name, verbose=verbose, limit=limit)
+        rows = Queues(server).events(name, verbose=verbose, limit=limit, calls=calls)
     Listing(
         rows,
         columns=("ago", "kind", "what"),

@@ -311,6 +311,17 @@ class Execs:
 
         return await self._writer.write(verb, ended)
 
+    async def publish(self, row: ExecRow, result: Result) -> bool:
+        """What one gave back, whether it has ended or not. False when that is known."""
+
+        def told(done: bool) -> None:
+            if done:
+                self.waiters.ring(row.id)
+                if self.told is not None:
+                    self.told(row.ns, row.id)
+
+        return await self._writer.write(functools.partial(store.publish, seq=row.seq, result=result), told)
+
     async def fail_all(self, ns: str, why: str) -> None:
         """What is open in a namespace has failed."""
         await self._fail([job for job in self._open.values() if job.ns == ns], why)

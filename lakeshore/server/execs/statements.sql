@@ -37,9 +37,15 @@ UPDATE exec SET cancelled_at = :now WHERE seq = :seq AND state = 'running' AND c
 -- name: finish
 UPDATE exec
 SET state = :state, exit_code = :exit_code, stdout = :stdout, stderr = :stderr, duration_ms = :duration_ms,
-    error = :error, result_inline = :result_inline, result_ref = :result_ref, finished_at = :now,
+    error = :error, finished_at = :now,
+    result_inline = iif(result_inline IS NULL AND result_ref IS NULL, :result_inline, result_inline),
+    result_ref = iif(result_inline IS NULL AND result_ref IS NULL, :result_ref, result_ref),
     env = NULL, stdin_b64 = NULL, payload_inline = NULL
 WHERE seq = :seq AND finished_at IS NULL
+
+-- name: publish
+UPDATE exec SET result_inline = :result_inline, result_ref = :result_ref
+WHERE seq = :seq AND result_inline IS NULL AND result_ref IS NULL
 
 -- name: open
 SELECT seq, id, ns, worker, state, session, n, cancelled_at, created_at,

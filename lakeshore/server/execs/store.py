@@ -181,6 +181,12 @@ def finish(conn: sqlite3.Connection, seq: int, result: Result, now: float) -> bo
     return conn.execute(SQL.finish, values).rowcount > 0
 
 
+def publish(conn: sqlite3.Connection, seq: int, result: Result) -> bool:
+    """What one gave back, unless that is known."""
+    values = {"seq": seq, "result_inline": result.result_inline, "result_ref": _packed(result.result_ref)}
+    return conn.execute(SQL.publish, values).rowcount > 0
+
+
 def forget(conn: sqlite3.Connection, seqs: Sequence[int]) -> int:
     """Delete ended ones; how many."""
     return sum(conn.execute(SQL.forget, {"seq": seq}).rowcount for seq in seqs)

@@ -202,6 +202,8 @@ async def _note(app: App, caller: Caller, asked: PollRequest, acks: _Acks) -> No
     listed = asked.invocations if asked.session is None else asked.held
     holds = bool(listed or acks.reports or acks.refused or runs_commands)
     signed = caller.key is not None
+    app.workers.came(ns, worker, signed=signed)
+    app.workers.tell(ns, worker, asked.invocations)
     if app.workers.polled(ns, worker, capacity=asked.capacity, draining=asked.draining, holds=holds, signed=signed):
         await app.workers.left(ns, worker)
     if asked.draining and not holds:
@@ -419,6 +421,8 @@ class _Acks:
 async def ack(app: App, request: Request, caller: Caller) -> Response:
     """POST /v1/daemon/ack: how one claim ended, or several."""
     body, encoding = await read_map(request)
+    if type(worker := body.get("worker_id")) is str:
+        app.workers.came(caller.ns, worker, signed=caller.key is not None)
     if "acks" in body:
         acks = await _Acks.of(app, caller, body["acks"], encoding, "acks")
         settled = await app.dispatcher.report_many(acks.reports) if acks.reports else []

@@ -158,7 +158,7 @@ def row_body(app: App, row: dict[str, Any], whys: dict[Alike, Why] | None = None
         "queue": row["queue"],
         "functionId": _function_id(named[0], shown, named[2]),
         "functionQualname": shown or None,
-        "function": function or None,
+        "function": {name: said for name, said in function.items() if name != "source"} or None,
         "priority": row["priority"],
         "key": row["key"],
         "claim": row["claim"],
@@ -190,11 +190,16 @@ def _code_repo(app: App, ns: str, code: dict[str, Any]) -> str | None:
 
 
 def _of_one(app: App, row: dict[str, Any]) -> dict[str, Any]:
-    """What a list would be too slow with: the sizes in bytes (null: there is none), how many frames were posted, and,
-    of one that runs, for how many seconds its worker may still be silent.
+    """What a list would be too slow with, or too long: the sizes in bytes (null: there is none), how many frames were
+    posted, the source of the function where its producer sent it, and, of one that runs, what its daemon told of it
+    last and for how many seconds its worker may still be silent.
     """
     args, result = app.dispatcher.rows(SQL.sizes, {"seq": row["seq"]})[0]
     told = {"argsBytes": args, "resultBytes": result, "frames": row["last_frame"] + 1}
+    if row["function"] and "source" in row["function"]:
+        told["function"] = row["function"]
+    if row["state"] == "running" and row["worker"] is not None:
+        told["progress"] = app.workers.progress(row["ns"], row["worker"], row["id"])
     lease = app.dispatcher.leases.holder(row["id"])
     if lease is not None and row["state"] == "running":
         told["leaseLeftS"] = round(max(lease.until - trio.current_time(), 0.0), 1)

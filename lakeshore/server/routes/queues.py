@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Final, NotRequired, TypedDict
 
 import trio
@@ -13,7 +14,7 @@ import trio
 from ...plane import queues as rows
 from ...plane.contract import DELAYED, KINDS
 from ...plane.queues import ON_FULL, STATES, QueueRow
-from ...plane.rows import claimable
+from ...plane.rows import claimable, page
 from ...wire.messages import DEFAULT_QUEUE
 from ...wire.names import check_queue
 from ...wire.run_configs import BadAsk, needs_of
@@ -23,11 +24,12 @@ from ..http import HttpError, Request, Response
 from ..pollers import serves
 from ..primitives import Wrong
 from ..queues import DEFAULT_SAYS
+from ..records.events import EventRow
 from ..render import answer, iso
 from ..shapes import SLUG, Time, above, checked, closed_shape, limited, one_of, open_shape, printable, refused, whole
 from ..structure import bad_field
 from . import elasticity
-from .events import event_body
+from .events import EventShown, event_body
 from .stated import route
 
 ELASTICITIES: Final = ("fixed", "fully_elastic", "pool_with_threshold", "max_count")
@@ -174,10 +176,11 @@ class QueueRemoval(TypedDict, total=False):
 
 
 class QueueEventPage(TypedDict, total=False):
-    """`verbose`: also what changed nothing."""
+    """`verbose`: also what changed nothing. `invocations`: also what became of the newest calls."""
 
     limit: Annotated[int, whole(1, _MOST_EVENTS)]
     verbose: bool
+    invocations: bool
 
 
 # --- what is answered
@@ -326,14 +329,42 @@ async def stats(app: App, request: Request, caller: Caller) -> Response:
 
 @route(QueueEvents, query=QueueEventPage, refuses=(404,))
 async def events(app: App, request: Request, caller: Caller, *, query: QueueEventPage) -> Response:
-    """GET /v1/namespaces/:ns/queues/:name/events?verbose&limit: the newest first."""
+    """GET /v1/namespaces/:ns/queues/:name/events?verbose&invocations&limit: the newest first.
+
+    With `invocations` also when each of the newest calls (`limit` of them) was queued, began and ended, as their
+    rows say: no event is written for a call.
+    """
     row = await _known(app, request, caller)
     limit, verbose = query.get("limit", _EVENTS), query.get("verbose", False)
     changes = await app.records.events.page(row.ns, queue=row.name, family="queue.", limit=limit)
     decisions = await app.records.elasticity.page(row.ns, elasticity.units(row), noops=verbose, limit=limit)
     dated = [(one.at, event_body(one)) for one in changes] + [(one.at, elasticity.event_body(one)) for one in decisions]
+    if query.get("invocations", False):
+        newest = await app.pages.run(functools.partial(page, ns=row.ns, queue=row.name, limit=limit))
+        dated += [one for call in newest for one in _became(call)]
     told = [body for _at, body in sorted(dated, key=lambda pair: pair[0], reverse=True)[:limit]]
     return answer(request, {"events": told, "count": len(told)})
+
+
+def _became(call: Mapping[str, Any]) -> Iterator[tuple[float, EventShown]]:
+    """What became of a call and when, as events: (Unix seconds, its body)."""
+    steps = (("queued", "submitted_at"), ("running", "started_at"), (call["state"], "finished_at"))
+    for state, at in steps:
+        if call[at] is not None:
+            yield (
+                call[at],
+                event_body(
+                    EventRow(
+                        ns=call["ns"],
+                        kind=f"invocation.{state}",
+                        at=call[at],
+                        worker=None if state == "queued" else call["worker"],
+                        queue=call["queue"],
+                        invocation=call["id"],
+                        payload={"state": state, "attempt": call["attempt"]},
+                    )
+                ),
+            )
 
 
 def bodies(app: App, ns: str, names: Iterable[str]) -> dict[str, Mapping[str, object]]:

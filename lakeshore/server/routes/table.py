@@ -50,6 +50,7 @@ from . import (
     events,
     exec_callbacks,
     exec_jobs,
+    exec_results,
     health,
     invocations,
     launches,
@@ -167,6 +168,8 @@ TABLE: Final = (
     _row("GET", f"{_NS}/exec/{{id}}/log", "named", exec_jobs.log),
     _row("GET", f"{_NS}/exec/{{id}}/log/stream", "named", exec_jobs.log_stream),
     _row("POST", f"{_NS}/workers/{{id}}/exec", "named", exec_jobs.submit_to),
+    _row("GET", f"{_NS}/jobs/{{id}}/result", "named", exec_results.result),
+    _row("POST", f"{_NS}/jobs/{{id}}/result", "named", exec_results.publish, WORK),
     # payloads
     _row("POST", f"{_NS}/payloads/presign", "named", payloads.presign, ANY),
     _row("PUT", "/v1/blobs/{key...}", "signed", blobs.put),

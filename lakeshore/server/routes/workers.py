@@ -7,10 +7,11 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
-from typing import Annotated, Any, Final, NotRequired, TypeAlias, TypedDict
+from typing import Annotated, Any, Final, NotRequired, TypeAlias, TypedDict, get_args
 
 from ...plane.statements import SQL
 from ...wire.messages import DEFAULT_QUEUE
+from ...wire.verification import Mode
 from ..app import App
 from ..auth import Caller
 from ..http import HttpError, Request, Response
@@ -19,11 +20,13 @@ from ..primitives import Wrong, a_str
 from ..records import WorkerRow
 from ..records.events import EventRow
 from ..render import answer, iso
-from ..shapes import SUBSCRIPTION, Time, above, checked, printable
+from ..shapes import SUBSCRIPTION, Time, above, checked, one_of, printable
 from ..structure import bad_field
 from ..workers import SETUP, TooMany
 from .stated import route
 
+AUTH_MODES: Final[tuple[str, str]] = get_args(Mode)
+"""By its key, and by its bearer alone."""
 _LONGEST_H: Final = 168.0
 _LATEST_S: Final = 253_402_300_799.0
 """The last instant that ISO 8601 has a year for."""
@@ -155,10 +158,12 @@ class WorkerList(TypedDict):
 
 class WorkerShown(WorkerRowShown):
     """A worker, what waits for it, and how its last scripts ended. `lastPollSigned`: null before its first poll since
-    the server started.
+    the server started; `authMode` says the same in the words of whoami. `unsignedRequests`: polls and acks since then.
     """
 
     lastPollSigned: bool | None
+    authMode: Annotated[str, one_of(*AUTH_MODES)] | None
+    unsignedRequests: int
     pendingSetupCommands: list[dict[str, Any]]
     orders: list[dict[str, Any]]
     setups: list[dict[str, Any]]
@@ -249,9 +254,12 @@ async def show(app: App, request: Request, caller: Caller) -> Response:
     ended = await app.records.events.page(caller.ns, worker=row.id, type=SETUP, limit=_OUTCOMES)
     waiting = app.orders.of(caller.ns, row.id)
     delivered = app.orders.delivered(caller.ns, row.id)
+    signed = app.workers.last_poll_signed(caller.ns, row.id)
     told: WorkerShown = {
         **row_body(app, row, _running(app, caller.ns)),
-        "lastPollSigned": app.workers.last_poll_signed(caller.ns, row.id),
+        "lastPollSigned": signed,
+        "authMode": None if signed is None else AUTH_MODES[not signed],
+        "unsignedRequests": app.workers.unsigned(caller.ns, row.id),
         "pendingSetupCommands": [{"id": one.id, **one.body} for one in waiting if one.kind == SETUP],
         "orders": [
             {"id": one.id, "kind": one.kind, "body": dict(one.body), "createdAt": iso(one.at)}
