@@ -5,6 +5,7 @@ Both are looked at before anything is drawn. Reference: cli/tui.md, "Flags"; C-3
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 
@@ -48,6 +49,7 @@ def tui(ctx: click.Context, interval: float, tab: str) -> int:
     choice = chosen(ctx)
     os.environ.setdefault("TEXTUAL_FPS", "120")  # a key waits for the next picture
     sys.setswitchinterval(SWITCH_S)
+    gc.disable()  # until the first picture: `lakeshore.tui.garbage`
     with textual():
         from lakeshore.tui.dashboard.app import Dashboard  # wall: only a screen pays for Textual
         from lakeshore.tui.dashboard.server import Server  # wall: as above

@@ -17,6 +17,7 @@ from textual.strip import Strip
 
 from . import event_rows
 from .theme import FAINT, SELECTED, SELECTED_PLAIN
+from .wheel import Wheeled
 
 if TYPE_CHECKING:
     from textual.scrollbar import ScrollTo
@@ -26,10 +27,9 @@ if TYPE_CHECKING:
     from .event_rows import Key
 
 DEFAULT_LEVEL: Final = "INFO"
-_WHEEL: Final = 3
 
 
-class EventLog(ScrollView, can_focus=False):
+class EventLog(Wheeled, ScrollView, can_focus=False):
     """`show` gives it what there is; `level`, `follow`, `move` and `toggle` are the keys."""
 
     DEFAULT_CSS = """
@@ -124,16 +124,6 @@ class EventLog(ScrollView, can_focus=False):
 
     def on_resize(self) -> None:
         self._rebuild()
-
-    def on_mouse_scroll_down(self, event: ui.MouseScrollDown) -> None:
-        event.stop()
-        event.prevent_default()
-        self.move(_WHEEL)
-
-    def on_mouse_scroll_up(self, event: ui.MouseScrollUp) -> None:
-        event.stop()
-        event.prevent_default()
-        self.move(-_WHEEL)
 
     def on_click(self, event: ui.Click) -> None:
         place = event.get_content_offset(self)

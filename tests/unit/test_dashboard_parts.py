@@ -174,6 +174,46 @@ def test_a_selected_row_stays_selected_wherever_it_is_and_its_place_is_taken_whe
     assert view.selected is None
 
 
+def call(at: int, state: str) -> Item:
+    return INVOCATIONS.item(
+        {"id": str(at), "state": state, "queue": f"q{at % 3}", "submittedAt": "2026-01-01T00:00:00Z"}
+    )
+
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("change"), st.dictionaries(st.integers(0, 9), st.sampled_from(["queued", "failed", ""]))),
+        st.tuples(st.just("filter"), st.sampled_from(["", "q1", "state:failed", "queue:q2 queued", "submit:d 1"])),
+        st.tuples(st.just("sort"), st.sampled_from([None, 0, 1, 3, 5])),
+        st.tuples(st.just("turn"), st.none()),
+    ),
+    max_size=12,
+)
+
+
+@given(steps=STEPS)
+def test_rows_that_change_little_by_little_are_shown_as_if_they_were_looked_at_for_the_first_time(
+    steps: list[tuple[str, Any]],
+) -> None:
+    view, held = View(INVOCATIONS), dict[int, Item]()
+    for what, value in steps:
+        if what == "change":  # "": it goes
+            held = {at: one for at, one in held.items() if value.get(at) != ""}
+            held |= {at: call(at, state) for at, state in value.items() if state}
+            view.show([held[at] for at in sorted(held, reverse=True)])
+        elif what == "filter":
+            view.look_for(value)
+        elif what == "sort":
+            view.sort(value)
+        else:
+            view.sort(view.column, descending=not view.descending)
+        fresh = View(INVOCATIONS)
+        fresh.look_for(view.filter)
+        fresh.sort(view.column, descending=view.descending)
+        fresh.show([held[at] for at in sorted(held, reverse=True)])
+        assert [one.id for one in view.shown] == [one.id for one in fresh.shown]
+
+
 def test_rates_are_of_the_last_minute() -> None:
     tally = Tally()
     assert tally.count("queued") is None and tally.per_s("queued") == 0

@@ -24,6 +24,7 @@ from textual.binding import Binding, BindingType
 from textual.screen import Screen
 from textual.widgets import Input
 
+from .. import garbage
 from ..leaving import leave
 from ..theme import THEME
 from . import chrome, following
@@ -52,10 +53,10 @@ RETRY_S: Final = 2.0
 _AGES_S: Final = 1.0
 _SHARE: Final = 0.1
 """So much of a core is used at most to show what changes all the time, as long as that takes a rest of no more than"""
-_REST_S: Final = 0.06
+_REST_S: Final = 0.03
 """before the server is asked on: it answers after 0.1 s at most, and a change is to be seen 0.2 s after it."""
-_LONG_REST_S: Final = 0.25
-"""The same where each change sorts or filters ten thousand rows anew."""
+_KEY_S: Final = 0.02
+"""So long a change waits for the picture of a key."""
 
 
 class Dashboard(App[None]):
@@ -128,7 +129,8 @@ class Dashboard(App[None]):
         self._places: list[tuple[int, int, str]] = []
         self._bar, self._line, self._banner = Line(id="bar"), Line(id="server"), Line(id="banner")
         self._head = Head(self._active, id="head")
-        self._list = Listing(self._active, server.namespace, clock, id="list")
+        self._list = Listing(self._active, server.namespace, clock, self._moved, id="list")
+        self._quiet = garbage.Quiet(time.monotonic())
         self._history = History()
         self._pane = Pane(self._history, clock, id="pane")
         self._feed: Feed | None = None
@@ -169,6 +171,8 @@ class Dashboard(App[None]):
         self._draw()
 
     def _age(self) -> None:
+        if not self.is_headless:
+            self._quiet.look(time.monotonic())
         (self._list if self._pane.item is None else self._pane).redraw()
 
     def _draw(self) -> None:
@@ -208,9 +212,14 @@ class Dashboard(App[None]):
         from .reading import Lane, Reader  # wall: after the first picture
 
         self._reader, self._actions = Reader(self._server), Lane(self._server)
+        self._spare()
         self.run_worker(self._watch(), exit_on_error=True)
         if self._follows:
             self.run_worker(self._follow(), exit_on_error=True)
+
+    def _spare(self) -> None:
+        if not self.is_headless:
+            garbage.spare()
 
     async def _watch(self) -> None:
         """Until the end."""
@@ -248,9 +257,11 @@ class Dashboard(App[None]):
                     async for news in told:
                         if view is not self._active:
                             break
+                        # a key that has just come is drawn first
+                        await asyncio.sleep(max(self._quiet.pressed_at + _KEY_S - time.monotonic(), 0))
                         self._take(view, news)
                         used, before = time.process_time() - before, time.process_time()
-                        await asyncio.sleep(min(used / _SHARE, _REST_S if view.is_plain else _LONG_REST_S))
+                        await asyncio.sleep(min(used / _SHARE, _REST_S))
 
     def _take(self, view: View, news: News) -> None:
         """What it says of the rows of that tab."""
@@ -293,6 +304,7 @@ class Dashboard(App[None]):
         while reader.wants_more and not self._again.is_set():
             try:
                 self._put(view, await reader.more())
+                self._spare()
             except Unanswered as error:
                 self._failure = str(error)
                 self._draw()
@@ -320,6 +332,11 @@ class Dashboard(App[None]):
         if len(self.screen_stack) > 1:
             return action not in ("turn", "tab", "filter", "help", "open", "neighbour", "escape")
         return self._pane.item is None or action not in ("filter", "sort", "reverse", "open")
+
+    async def on_event(self, event: ui.Event) -> None:
+        if isinstance(event, ui.InputEvent):
+            self._quiet.pressed_at = time.monotonic()
+        await super().on_event(event)
 
     def on_key(self, event: ui.Key) -> None:
         if self._question is not None:
@@ -502,10 +519,6 @@ class Dashboard(App[None]):
         if self._question is None:
             self.action_open()
 
-    def on_listing_moved(self) -> None:
-        self._status = None
-        self._draw_line()
-
     def on_input_changed(self, event: Input.Changed) -> None:
         self._look_for(event.value)
 
@@ -513,6 +526,10 @@ class Dashboard(App[None]):
         self._close_filter()
 
     # -- within ----------------------------------------------------------------------------------------------------
+
+    def _moved(self) -> None:
+        self._status = None
+        self._draw_line()
 
     def _close_filter(self) -> None:
         self._input.remove_class("-shown")

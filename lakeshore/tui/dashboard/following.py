@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import compress, count
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
@@ -30,7 +31,7 @@ def applied(tab: Tab, items: Sequence[Item], changes: Sequence[Change]) -> list[
     if any(change.row is None and not change.gone for change in told.values()):
         return None
     made = list(items)
-    for at in reversed([at for at, id_ in enumerate(map(_ID, items)) if id_ in told]):
+    for at in reversed([*compress(count(), map(told.__contains__, map(_ID, items)))]):
         row = told.pop(made[at].id).row
         if row is None:
             del made[at]

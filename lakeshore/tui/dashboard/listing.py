@@ -23,17 +23,18 @@ from textual.widget import Widget
 
 from ..lengths import cut, wrapped
 from ..theme import FAINT, KEY, PLAIN, SELECTED, SELECTED_PLAIN, STATE_STYLES
+from ..wheel import Wheeled
 from .actions import hints, keys_only, offered
 from .columns import GAP, fitted, widths
 from .drawn import Drawn
+from .scroll_bar import Bar
 from .tabs import NAMES, TABS
 
 if TYPE_CHECKING:
-    from textual.scrollbar import ScrollTo
+    from textual.scrollbar import ScrollBar, ScrollTo
 
     from .view import View
 
-_WHEEL: Final = 3
 _MARGIN: Final = 1
 """Left of the first column."""
 _STRIPS: Final = 512
@@ -42,8 +43,10 @@ Line = tuple[str, tuple[str, ...], str, bool]
 """What a line shows: the row's id, its cells, its hint, and whether it is selected."""
 
 
-class Listing(Drawn, ScrollView, can_focus=False):
-    """`show` gives it a view; `settle` after that has changed; `move` and the like are the keys."""
+class Listing(Wheeled, Drawn, ScrollView, can_focus=False):
+    """`show` gives it a view; `settle` after that has changed; `move` and the like are the keys. `moved` is called at
+    once when another row is selected, so that what it makes is in the same picture.
+    """
 
     DEFAULT_CSS = """
     Listing {
@@ -56,15 +59,20 @@ class Listing(Drawn, ScrollView, can_focus=False):
     }
     """
 
-    class Moved(Message):
-        """Another row is selected."""
-
     class Opened(Message):
         """The row that was selected already is clicked."""
 
-    def __init__(self, view: View, namespace: str, clock: Callable[[], datetime], *, id: str | None = None) -> None:
+    def __init__(
+        self,
+        view: View,
+        namespace: str,
+        clock: Callable[[], datetime],
+        moved: Callable[[], None],
+        *,
+        id: str | None = None,
+    ) -> None:
         super().__init__(id=id)
-        self.view, self._namespace, self._clock = view, namespace, clock
+        self.view, self._namespace, self._clock, self._moved = view, namespace, clock, moved
         self._tops: dict[str, int] = {}
         self._drawn: list[Line | None] = []
         self._strips: dict[tuple[str, int, Style, Line], Strip] = {}
@@ -118,7 +126,7 @@ class Listing(Drawn, ScrollView, can_focus=False):
         self.view.move(rows)
         self._into_view()
         self.redraw()
-        self.post_message(self.Moved())
+        self._moved()
 
     def select(self, at: int) -> None:
         """Select that row."""
@@ -131,18 +139,16 @@ class Listing(Drawn, ScrollView, can_focus=False):
 
     # -- Textual ---------------------------------------------------------------------------------------------------
 
+    @property
+    def vertical_scrollbar(self) -> ScrollBar:
+        if self._vertical_scrollbar is None:
+            bar = self._vertical_scrollbar = Bar(thickness=self.scrollbar_size_vertical)
+            bar.display = False
+            self.app._start_widget(self, bar)
+        return self._vertical_scrollbar
+
     def on_resize(self) -> None:
         self.settle()
-
-    def on_mouse_scroll_down(self, event: ui.MouseScrollDown) -> None:
-        event.stop()
-        event.prevent_default()
-        self.move(_WHEEL)
-
-    def on_mouse_scroll_up(self, event: ui.MouseScrollUp) -> None:
-        event.stop()
-        event.prevent_default()
-        self.move(-_WHEEL)
 
     def on_click(self, event: ui.Click) -> None:
         place = event.get_content_offset(self)
@@ -177,13 +183,16 @@ class Listing(Drawn, ScrollView, can_focus=False):
         _, cells, hint, selected = line
         mark = (SELECTED_PLAIN if self.app.no_color else SELECTED) if selected else PLAIN
         columns, sizes = self.view.tab.columns, self._sizes()
-        segments = [Segment(" " * _MARGIN, mark)]
+        plain = base + mark
+        segments, text = list[Segment](), " " * _MARGIN
         for column, size, cell in zip(columns, sizes, cells, strict=False):
-            style = STATE_STYLES.get(cell, PLAIN) if column.state else PLAIN
-            segments.append(Segment(fitted(cell, size, column), style + mark))
-            segments.append(Segment(" " * GAP, mark))
-        segments += _hint_segments(hint, mark)
-        return Strip(segments).adjust_cell_length(width, mark).apply_style(base)
+            if column.state and (style := STATE_STYLES.get(cell)) is not None:
+                segments += [Segment(text, plain), Segment(fitted(cell, size, column), base + style + mark)]
+                text = " " * GAP
+            else:
+                text += fitted(cell, size, column) + " " * GAP
+        segments += [Segment(text, plain), *_hint_segments(hint, base, mark)]
+        return Strip(segments).adjust_cell_length(width, plain)
 
     def _line(self, y: int, now: datetime, width: int) -> Line | None:
         at = y + self.top
@@ -240,7 +249,7 @@ class Listing(Drawn, ScrollView, can_focus=False):
         if self.view.shown:
             self.view.at = min(max(self.view.at, self.top), min(self.top + self._height, len(self.view.shown)) - 1)
             self.redraw()
-            self.post_message(self.Moved())
+            self._moved()
 
 
 class Head(Widget, can_focus=False):
@@ -300,12 +309,14 @@ def _sizes_of(name: str, width: int) -> tuple[int, ...]:
     return widths(columns, width - _MARGIN - GAP - room)
 
 
-def _hint_segments(hint: str, mark: Style) -> list[Segment]:
+@functools.lru_cache(maxsize=128)
+def _hint_segments(hint: str, base: Style, mark: Style) -> tuple[Segment, ...]:
     """Keys stand out of their words."""
-    segments: list[Segment] = []
+    faint, strong = base + FAINT + mark, base + KEY + mark
+    segments, words = list[Segment](), ""
     while hint:
         before, bracket, rest = hint.partition("[")
         key, close, hint = rest.partition("]")
-        segments.append(Segment(before + bracket, FAINT + mark))
-        segments += [Segment(key, KEY + mark), Segment(close, FAINT + mark)]
-    return segments
+        segments += [Segment(words + before + bracket, faint), Segment(key, strong)]
+        words = close
+    return (*segments, Segment(words, faint)) if words else tuple(segments)
