@@ -50,6 +50,8 @@ LINES = (
     ("invocations_cpu_percent", "Invocations seen: % of a core", "≤ 10"),
     ("filtered_cpu_percent", "Invocations, filtered and sorted: % of a core", "≤ 10"),
     ("rss_mib", "RSS, MiB", "≤ 120"),
+    ("echo_p50_ms", "the terminal alone: a key to a program that echoes, p50 ms", ""),
+    ("echo_p99_ms", "  p99", ""),
     ("key_p50_ms", "key to screen: ↓ among workers, p50 ms", "≤ 50"),
     ("key_p99_ms", "  p99", "≤ 50"),
     ("page_p50_ms", "key to screen: PgDn among 10,000, p50 ms", "≤ 50"),
@@ -131,6 +133,9 @@ def measured(url: str, server: int, row: Row, *, less: int) -> dict[str, float]:
     found["server_cpu_percent"] = percent([server], for_s)
     with row.opened(url) as terminal:
         terminal.until(r"1/\d{2,}")
+        with Terminal(["sh", "-c", "stty raw -echo; echo ready; exec cat"], 80, 24, row.env) as echoes:
+            echoes.until("ready")
+            found |= pressed(echoes, "echo", [("x", "x")] * (200 // less))
         found |= pressed(terminal, "key", [(DOWN, rf" {n}/") for n in range(2, 200 // less)])
         # the rows of the others are read meanwhile: until they are there
         terminal.press("3")

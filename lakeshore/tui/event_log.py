@@ -16,12 +16,10 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from . import event_rows
+from .pointer import Pointed
 from .theme import FAINT, SELECTED, SELECTED_PLAIN
-from .wheel import Wheeled
 
 if TYPE_CHECKING:
-    from textual.scrollbar import ScrollTo
-
     from lakeshore.client.introspection import Event
 
     from .event_rows import Key
@@ -29,7 +27,7 @@ if TYPE_CHECKING:
 DEFAULT_LEVEL: Final = "INFO"
 
 
-class EventLog(Wheeled, ScrollView, can_focus=False):
+class EventLog(Pointed, ScrollView, can_focus=False):
     """`show` gives it what there is; `level`, `follow`, `move` and `toggle` are the keys."""
 
     DEFAULT_CSS = """
@@ -131,9 +129,6 @@ class EventLog(Wheeled, ScrollView, can_focus=False):
             line = place.y + self.scroll_offset.y
             if line < len(self._lines):
                 self.select(self._lines[line][0])
-
-    def on_scroll_to(self, _: ScrollTo) -> None:
-        self.call_after_refresh(self._dragged)
 
     def render_line(self, y: int) -> Strip:
         width = self.scrollable_content_region.width

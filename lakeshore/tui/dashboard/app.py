@@ -55,6 +55,8 @@ _SHARE: Final = 0.1
 """So much of a core is used at most to show what changes all the time, as long as that takes a rest of no more than"""
 _REST_S: Final = 0.03
 """before the server is asked on: it answers after 0.1 s at most, and a change is to be seen 0.2 s after it."""
+_LONG_REST_S: Final = 0.1
+"""The same where each change sorts or filters ten thousand rows anew."""
 _KEY_S: Final = 0.02
 """So long a change waits for the picture of a key."""
 
@@ -261,7 +263,7 @@ class Dashboard(App[None]):
                         await asyncio.sleep(max(self._quiet.pressed_at + _KEY_S - time.monotonic(), 0))
                         self._take(view, news)
                         used, before = time.process_time() - before, time.process_time()
-                        await asyncio.sleep(min(used / _SHARE, _REST_S))
+                        await asyncio.sleep(min(used / _SHARE, _REST_S if view.is_plain else _LONG_REST_S))
 
     def _take(self, view: View, news: News) -> None:
         """What it says of the rows of that tab."""

@@ -22,8 +22,8 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from ..lengths import cut, wrapped
+from ..pointer import Pointed
 from ..theme import FAINT, KEY, PLAIN, SELECTED, SELECTED_PLAIN, STATE_STYLES
-from ..wheel import Wheeled
 from .actions import hints, keys_only, offered
 from .columns import GAP, fitted, widths
 from .drawn import Drawn
@@ -31,7 +31,7 @@ from .scroll_bar import Bar
 from .tabs import NAMES, TABS
 
 if TYPE_CHECKING:
-    from textual.scrollbar import ScrollBar, ScrollTo
+    from textual.scrollbar import ScrollBar
 
     from .view import View
 
@@ -43,7 +43,7 @@ Line = tuple[str, tuple[str, ...], str, bool]
 """What a line shows: the row's id, its cells, its hint, and whether it is selected."""
 
 
-class Listing(Wheeled, Drawn, ScrollView, can_focus=False):
+class Listing(Pointed, Drawn, ScrollView, can_focus=False):
     """`show` gives it a view; `settle` after that has changed; `move` and the like are the keys. `moved` is called at
     once when another row is selected, so that what it makes is in the same picture.
     """
@@ -157,9 +157,6 @@ class Listing(Wheeled, Drawn, ScrollView, can_focus=False):
                 self.post_message(self.Opened())
             else:
                 self.select(place.y + self.top)
-
-    def on_scroll_to(self, _: ScrollTo) -> None:
-        self.call_after_refresh(self._dragged)
 
     def watch_scroll_y(self, old: float, new: float) -> None:
         super().watch_scroll_y(old, new)

@@ -43,6 +43,11 @@ class View:
     def selected(self) -> Item | None:
         return self.shown[self.at] if self.shown else None
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether all is shown as the server has it."""
+        return self.column is None and not self.filter
+
     def show(self, items: Sequence[Item]) -> None:
         """What there is now."""
         before, self.items, self.loaded = self.items, items, True
