@@ -249,7 +249,8 @@ def read_query(
     query = request.query
     try:
         kinds = {name: field.kind for name, field in fields_of(shape).items() if name in query}
-        given = {
+        given: dict[str, Any] = dict(query) if is_closed(shape) else {}
+        given |= {
             name: [part for said in request.query_values(name) for part in said.split(",") if part]
             if typing.get_origin(kind) is list
             else _from_text(query[name], kind, name)

@@ -426,3 +426,29 @@ def test_a_prune_that_makes_no_sense_names_the_field_and_deletes_nothing(
     assert (answer.status, answer.body["field"]) == (422, field)
     cursor = {"olderThanHours": 10**6, "cursor": f"inf/{-(10**30)}"}
     assert server.post("/v1/namespaces/default/invocations/prune", cursor).body["count"] == 0
+
+
+@pytest.mark.inventory("S-344")
+@pytest.mark.parametrize(
+    ("query", "body"),
+    [
+        ("?queue=", {}),
+        ("?queues={queue}", {}),
+        ("?Queue={queue}", {}),
+        ("?queue={queue}", {"queue": "another"}),
+        ("", {"queue": ""}),
+        ("", {"queue_name": "{queue}"}),
+        ("", {"queue": ["{queue}"]}),
+    ],
+)
+def test_cancelling_at_once_never_takes_a_slip_for_every_queue(
+    server: Served, query: str, body: dict[str, Any]
+) -> None:
+    call = one()
+    server.post("/v1/producer/submit", call)
+    calls = "/v1/namespaces/default/invocations"
+    answer = server.post(f"{calls}/bulk-cancel{query.format(queue=call['queue'])}", body)
+    assert (answer.status, bool(answer.body["field"])) == (422, True)
+    assert server.get(f"{calls}/{call['invocation_id']}").body["state"] == "queued"
+    assert server.post(f"{calls}/bulk-cancel", {"queue": call["queue"]}).body == {"cancelled": 1}
+    assert server.get(f"{calls}/{call['invocation_id']}").body["state"] == "killed"

@@ -19,7 +19,7 @@ from ..app import App
 from ..auth import Caller
 from ..http import HttpError, Request, Response
 from ..render import answer, iso
-from ..shapes import Time, between, length, one_of, whole
+from ..shapes import QUEUE, Time, between, closed_shape, length, one_of, whole
 from ..structure import bad_field
 from ..waiting import Alike, Why, why
 from .queries import STATE
@@ -107,10 +107,11 @@ class InvocationRetry(TypedDict):
     nonce: NotRequired[Annotated[str, length(1, _LONGEST_NONCE)]]
 
 
+@closed_shape
 class BulkCancel(TypedDict, total=False):
-    """Those of one queue."""
+    """Those of one queue. A slip in its name is refused: it would mean every queue."""
 
-    queue: str
+    queue: Annotated[str, QUEUE]
 
 
 class BulkCancelled(TypedDict):
@@ -307,10 +308,12 @@ async def retry(app: App, request: Request, caller: Caller, *, body: InvocationR
     return answer(request, row_body(app, _row(app, caller.ns, request)))
 
 
-@route(BulkCancelled, query=BulkCancel)
-async def bulk_cancel(app: App, request: Request, caller: Caller, *, query: BulkCancel) -> Response:
-    """POST /v1/namespaces/:ns/invocations/bulk-cancel?queue=: every queued one is killed."""
-    queue = query.get("queue") or None
+@route(BulkCancelled, body=BulkCancel, query=BulkCancel, optional=True)
+async def bulk_cancel(app: App, request: Request, caller: Caller, *, body: BulkCancel, query: BulkCancel) -> Response:
+    """POST /v1/namespaces/:ns/invocations/bulk-cancel?queue= (or {queue}): every queued one is killed."""
+    queue = query.get("queue", body.get("queue"))
+    if body.get("queue", queue) != queue:
+        raise bad_field("queue", "is another one in the query than in the body")
     return answer(request, {"cancelled": await app.dispatcher.cancel_queued(caller.ns, queue)})
 
 
