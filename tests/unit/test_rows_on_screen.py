@@ -96,8 +96,8 @@ def test_the_bar_beside_a_list_looks_and_answers_to_the_mouse_as_textuals_does()
         async with rows.run_test(size=SIZE) as pilot:
             rows.list.settle()
             bar = rows.list.vertical_scrollbar
-            for top in (0, 7, 40, 71, ROWS):
-                rows.list.select(top)
+            for at in (0, 7, 40, 71, ROWS):
+                rows.list.select(at)
                 await pilot.pause()
                 strips = [bar.render_line(y) for y in range(bar.region.height)]
                 bar._render_content()
@@ -110,10 +110,10 @@ def test_the_bar_beside_a_list_looks_and_answers_to_the_mouse_as_textuals_does()
                     seen = "color" if ours.text.strip() or mine.reverse else "bgcolor"
                     assert getattr(mine, seen) == getattr(style, seen)
             assert rows.list.top == ROWS - SIZE[1]
-            for line, at in ((1, 79), (SIZE[1] - 1, 80)):  # above the thumb, below it
+            for line, top in ((1, 61), (SIZE[1] - 1, 80)):  # above the thumb, below it
                 await pilot.click(bar, offset=(0, line))
                 await pilot.pause()
-                assert rows.view.at == rows.told[-1] == at
+                assert (rows.list.top, rows.view.at) == (top, 80)
 
     asyncio.run(main())
 
