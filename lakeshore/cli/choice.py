@@ -152,5 +152,8 @@ def _is_here(here: str, url: str) -> bool:
 
 
 def _unconfigured() -> Failure:
-    hint = "where `lakeshore serve` runs: export LAKESHORE_URL=http://127.0.0.1:8080"
+    hint = (
+        "where `lakeshore serve` runs: export LAKESHORE_URL=http://127.0.0.1:8080; calls made without a server "
+        "are in this machine's own queues, which commands do not show"
+    )
     return Failure(UNCONFIGURED, hint=hint, code=ExitCode.USAGE)

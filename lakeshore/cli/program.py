@@ -5,6 +5,8 @@ Every expected failure ends here as `error: <sentence>` (and `hint: …`) on std
 
 from __future__ import annotations
 
+import sys
+
 import click
 
 from lakeshore.client.errors import ApiError
@@ -79,9 +81,13 @@ def _usage(error: click.UsageError) -> ExitCode:
     if isinstance(error, click.NoSuchOption) and (hint := _stands_by_itself(error)):
         error = click.NoSuchOption(error.option_name, ctx=error.ctx)  # and nothing that is merely spelled alike
     message = error.format_message().rstrip(".")
+    told = "" if error.ctx is None else error.ctx.get_help()
+    last = sys.stderr.isatty()  # there a long help would leave nothing else on the screen: the mistake goes below it
+    if told and last:
+        click.echo(told + "\n", err=True)
     _say(message[:1].lower() + message[1:], hint, ExitCode.USAGE)
-    if error.ctx is not None:
-        click.echo("\n" + error.ctx.get_help(), err=True)
+    if told and not last:
+        click.echo("\n" + told, err=True)
     return ExitCode.USAGE
 
 

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
 
 from lakeshore.sdk.context import current
-from lakeshore.sdk.errors import TransportError
+from lakeshore.sdk.errors import DispatchError, Timeout, TransportError
 from lakeshore.sdk.kinds import Kind, call_async, call_asyncgen, call_gen, call_sync, kind_of
 
 if TYPE_CHECKING:
@@ -32,6 +32,8 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 TRANSPORTS = ("ref", "pickle", "auto")
+_TOLD = (DispatchError, Timeout)
+"""What a call ends in that is told by its words: the frames of ours that it went through are left out of it."""
 _RUNNERS: dict[Kind, Callable[..., Any]] = {
     "sync": call_sync,
     "async": call_async,
@@ -98,7 +100,10 @@ class UDF(Generic[P, R]):
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Run the body here, or with a queue binding submit it and wait (`remote`)."""
         if self.queue is not None:
-            value: R = self.remote(*args, **kwargs)
+            try:
+                value: R = self.remote(*args, **kwargs)
+            except _TOLD as ended:
+                raise ended.with_traceback(None) from ended.__cause__
             return value
         return self.local(*args, **kwargs)
 
@@ -137,8 +142,12 @@ class UDF(Generic[P, R]):
         """
         from lakeshore.sdk.submit import remote, remote_async  # the wall: the remote half
 
-        waits_here = self.kind in ("sync", "gen")
-        return remote(self, args, kwargs) if waits_here else remote_async(self, args, kwargs)
+        if self.kind not in ("sync", "gen"):
+            return remote_async(self, args, kwargs)
+        try:
+            return remote(self, args, kwargs)
+        except _TOLD as ended:
+            raise ended.with_traceback(None) from ended.__cause__
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
         return self if instance is None else BoundUDF(self, instance)

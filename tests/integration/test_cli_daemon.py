@@ -264,6 +264,25 @@ def test_reset_ends_the_back_off_at_the_next_poll(server: Served, ns: str, run: 
     assert [command["kind"] for command in peer.poll()] == ["reset_backoff"]
 
 
+def test_what_is_ordered_of_one_that_hibernates_says_when_it_hears_of_it(
+    server: Served, ns: str, run: Run, tmp_path: Path
+) -> None:
+    peer = Named(server, "box", ns=ns)
+    (tmp_path / "tools.sh").write_text("true\n")
+    orders = (
+        ("daemon", "reset", "box"),
+        ("daemon", "setup", "box", "--script", str(tmp_path / "tools.sh")),
+        ("daemon", "exec", "--wait", "0.01", "box", "true"),
+    )
+    assert all("rests until" not in run(*order)[2] for order in orders)
+    assert run("daemon", "hibernate", "box", "--until", "2999-06-01T00:00:00Z")[0] == 0
+    hears = [command["kind"] for command in peer.poll()]
+    assert "hibernate" in hears
+    peer.poll(capacity=0)
+    for order in orders:
+        assert "box rests until 2999-06-01 " in run(*order)[2], order
+
+
 @pytest.mark.inventory("C-994", "C-995", "C-230")
 def test_update_changes_the_queues_of_one_daemon_and_nothing_else(server: Served, ns: str, run: Run) -> None:
     peer = Named(server, "train-01", ns=ns, queue="scratch")

@@ -9,6 +9,7 @@ import signal
 import sys
 import threading
 import time
+import traceback
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -262,3 +263,34 @@ def test_a_call_whose_await_is_cancelled_says_how_to_go_on(plane: Any, name: str
     (note,) = asyncio.run(main())
     assert note.startswith(f"The wait ended, the call may go on: dls.SyncQueue({name!r}).result('")
     assert q.count() == 1
+
+
+@udf(queue="slips")
+def broken() -> None:
+    raise ValueError("bad")
+
+
+def _failed(plane: Any, name: str) -> None:
+    worker = threading.Thread(target=_run_one, args=(name, plane))
+    worker.start()
+    try:
+        broken.remote(_queue=name, _dispatch=plane, _timeout=PATIENCE_S, _run_config={"max_attempts": 1})
+    finally:
+        worker.join(PATIENCE_S)
+
+
+def _timed_out(plane: Any, name: str) -> None:
+    broken.remote(_queue=name, _dispatch=plane, _timeout=0.01)
+
+
+def _refused(plane: Any, name: str) -> None:
+    broken.remote(_queue=f"{name}\n", _dispatch=plane)
+
+
+@pytest.mark.parametrize("end", [_failed, _timed_out, _refused])
+def test_an_error_that_a_call_ends_in_shows_one_line_of_ours(plane: Any, name: str, end: Callable[..., None]) -> None:
+    with pytest.raises((DispatchError, TimeoutError)) as caught:
+        end(plane, name)
+    files = [Path(frame.filename) for frame in traceback.extract_tb(caught.value.__traceback__)]
+    assert [file.name for file in files if "sdk" in file.parts] == ["functions.py"]
+    assert "On the worker:" in "".join(getattr(caught.value, "__notes__", ())) or end is not _failed

@@ -13,6 +13,14 @@ from served import JSON, MSGPACK, Served, new_id, one
 def test_an_unknown_route_is_not_found(server: Served) -> None:
     answer = server.get("/v1/nothing/here")
     assert (answer.status, answer.body["error"]) == (404, "no such route")
+    assert "without /v1" not in answer.body["hint"]
+
+
+def test_a_url_that_ends_in_the_version_is_told_so(server: Served) -> None:
+    for path in ("/v1/v1/producer/submit", "/v1/v1/namespaces/default/invocations"):
+        answer = server.get(path)
+        assert answer.status == 404
+        assert answer.body["hint"] == f"GET {path} is not part of this API; the server's URL stands without /v1"
 
 
 def test_another_method_names_those_that_the_path_answers(server: Served) -> None:

@@ -33,6 +33,7 @@ def test_nothing_configured_is_a_usage_error(tmp_path: Path) -> None:
     with pytest.raises(Failure) as caught:
         choose(environ=home(tmp_path))
     assert caught.value.code is ExitCode.USAGE
+    assert "this machine's own queues, which commands do not show" in (caught.value.hint or "")
 
 
 @pytest.mark.inventory("C-047", "C-050")

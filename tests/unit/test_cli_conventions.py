@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import http.server
 import json
+import sys
 import threading
 from collections.abc import Callable, Iterator
 
@@ -52,6 +53,20 @@ def test_a_usage_mistake_prints_the_help_of_the_command_that_was_got_wrong(
     assert said.out == ""
     assert said.err.startswith("error: no such option")
     assert f"Usage: lakeshore {command} " in said.err
+
+
+@pytest.mark.inventory("C-013")
+@pytest.mark.parametrize("words", ["", "jobs list", "daemon install", "admin tokens create"])
+def test_on_a_terminal_the_mistake_stands_below_its_help_where_it_is_seen(
+    words: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    assert main([*words.split(), "--no-such-flag"]) == ExitCode.USAGE
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith(f"Usage: lakeshore {words}".rstrip())
+    assert "\n\nerror: no such option" in said.err
+    assert len(said.err.partition("\n\nerror: ")[2].splitlines()) <= 2
 
 
 @pytest.mark.inventory("C-015")

@@ -12,6 +12,7 @@ from lakeshore.client.workers import Workers
 
 from ..exec.following import PASS_THROUGH, asked_of, exec_options, follow, started
 from ..named import Named
+from ..output import say
 from ..server import connect, same_server, server_options
 from .named import find
 
@@ -39,6 +40,8 @@ def exec_(
     asked = asked_of(words, pairs=pairs, timeout=timeout, workdir=workdir, stdin=stdin, as_json=as_json)
     with connect(ctx) as server:
         execs = Execs(server)
-        target = find(Workers(server), daemon, literal=literal).id
-        exec_id = started(lambda: execs.start(target, asked))
+        target = find(Workers(server), daemon, literal=literal)
+        exec_id = started(lambda: execs.start(target.id, asked))
+        if target.rest:
+            say(target.rest)
         return follow(execs, exec_id, wait=wait, as_json=as_json, flags=same_server(ctx))

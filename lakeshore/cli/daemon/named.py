@@ -17,7 +17,7 @@ from lakeshore.client.workers import Workers
 
 from ..exits import ExitCode
 from ..failures import Failure
-from ..output import age, moment
+from ..output import age, local_time, moment
 
 Row = Mapping[str, Any]
 ID_SHAPED = re.compile(r"[0-9a-f]{24}", re.ASCII)
@@ -38,6 +38,14 @@ class Found:
     def label(self) -> str:
         """What people call it."""
         return self.id if self.row is None else label_of(self.row)
+
+    @property
+    def rest(self) -> str | None:
+        """What to say to who gives it something to do while it hibernates: it does not ask before it wakes."""
+        if self.row is None or self.row.get("state") != "hibernating":
+            return None
+        until = local_time(self.row.get("hibernateUntil"), datetime.now(UTC))
+        return f"{self.label} rests until {until}, and hears of it then"
 
 
 def find(workers: Workers, word: str, *, literal: bool = False) -> Found:

@@ -106,7 +106,10 @@ class Router:
                 return route, dict(zip(route.names, decoded, strict=True))
             allowed.update(routes)
         if not allowed:
-            raise HttpError(404, "no such route", hint=f"{method} {request.path[:200]} is not part of this API")
+            hint = f"{method} {request.path[:200]} is not part of this API"
+            if request.path.startswith("/v1/v1/"):
+                hint += "; the server's URL stands without /v1"
+            raise HttpError(404, "no such route", hint=hint)
         if "GET" in allowed:
             allowed.add("HEAD")
         allow = ", ".join(sorted(allowed))
