@@ -18,6 +18,8 @@ UNCUT = 1000  # characters of a summary
 
 
 DREAMRC = "lakeshore.dreamrc"
+ASKED = "lakeshore.asked"
+"""Where a context keeps the client of the server that its command asked last."""
 
 
 def note_dreamrc(ctx: click.Context, _param: click.Parameter, path: str | None) -> None:

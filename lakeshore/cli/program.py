@@ -9,13 +9,14 @@ import sys
 
 import click
 
+from lakeshore.client.answers import STUMBLES, misread
 from lakeshore.client.errors import ApiError
 from lakeshore.config.errors import ConfigError
 from lakeshore.net.errors import NetError
 
 from .exits import ExitCode
 from .failures import Failure
-from .groups import Program, note_dreamrc
+from .groups import ASKED, Program, note_dreamrc
 from .named import Named
 from .output import plain
 from .table import ALIASES
@@ -49,6 +50,7 @@ def program(ctx: click.Context, namespace: str | None) -> None:
 
 def run(arguments: list[str]) -> int:
     """Run the command that `arguments` name; its exit code."""
+    context: click.Context | None = None
     try:
         # Not `program.main`: it has its own ideas about Ctrl-C, broken pipes and exit codes.
         with program.make_context("lakeshore", list(arguments)) as context:
@@ -70,6 +72,12 @@ def run(arguments: list[str]) -> int:
         return _say(str(error), error.hint, ExitCode.FAILED)
     except NetError as error:
         return _say(str(error), None, ExitCode.FAILED)
+    except STUMBLES as error:
+        asked = None if context is None else context.meta.get(ASKED)
+        if asked is None or asked.answered is None:  # a mistake of ours: nobody else has said anything yet
+            raise
+        said = misread(error, asked.answered)
+        return _say(str(said), said.hint, ExitCode.FAILED)
     return code if isinstance(code, int) else ExitCode.OK
 
 

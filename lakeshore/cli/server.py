@@ -20,6 +20,7 @@ from lakeshore.client.api import ApiClient
 from .choice import Choice, choose, choose_admin
 from .exits import ExitCode
 from .failures import Failure
+from .groups import ASKED
 from .named import Named
 from .waiting import counted
 
@@ -89,6 +90,9 @@ def client_of(choice: Choice) -> ApiClient:
         client = ApiClient(choice.url, namespace=choice.namespace, token=choice.token)
     except ValueError as error:
         raise Failure(str(error), code=ExitCode.USAGE) from error
+    ctx = click.get_current_context(silent=True)
+    if ctx is not None:
+        ctx.meta[ASKED] = client
     client.around = functools.partial(counted, f"waiting for {client.url}")
     return client
 

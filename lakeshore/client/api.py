@@ -26,6 +26,7 @@ from lakeshore.net.body import Body
 from lakeshore.net.errors import NetError, ProtocolViolation
 from lakeshore.net.target import parse_target
 
+from .answers import not_ours, page_after, rows_in
 from .errors import ApiError, NotLakeshore
 
 INSIST_S = 20.0
@@ -53,6 +54,8 @@ class ApiClient:
         """What a request is made in, unless it waits for news by itself: a caller's way to tell that it takes long."""
         self.namespace = namespace
         self.has_token = bool(token)
+        self.answered: str | None = None
+        """Which address gave the last answer that was taken for one of ours."""
 
     @property
     def url(self) -> str:
@@ -148,7 +151,10 @@ class ApiClient:
         """Forget ended invocations for a few seconds: `{count, dryRun, next}`; `next` is the cursor to go on with."""
         body: dict[str, Any] = {"olderThanHours": older_than_hours, "dryRun": dry_run, "states": list(states)}
         body |= {name: value for name, value in (("queue", queue), ("cursor", cursor)) if value is not None}
-        return self.map("POST", self.ours("invocations", "prune"), body=body)
+        path = self.ours("invocations", "prune")
+        answer = self.map("POST", path, body=body)
+        page_after(answer, cursor, f"{self.url}{path}")
+        return answer
 
     def logs(
         self,
@@ -171,8 +177,7 @@ class ApiClient:
 
     def schedules(self) -> list[dict[str, Any]]:
         """A namespace's schedules, by name."""
-        found: list[dict[str, Any]] = self.map("GET", self.ours("schedules")).get("schedules", [])
-        return found
+        return self.rows(self.ours("schedules"), "schedules")
 
     def add_schedule(self, asked: Mapping[str, Any]) -> dict[str, Any]:
         """`{name, queue, every | cron, tz?, catchUp?, overlap?, envelope}`; asked for again it is the same one.
@@ -250,7 +255,9 @@ class ApiClient:
                 timeout=self._timeout if timeout is None else timeout,
                 retry_stale=method == "GET",
             )
-        return read_answer(self.url, answer.status, answer.body)
+        value = read_answer(self.url, answer.status, answer.body)
+        self.answered = f"{self.url}{path}"
+        return value
 
     def insist(self, send: Callable[[], dict[str, Any]], lost: list[NetError]) -> dict[str, Any]:
         """Send once, and again after an answer was lost; `lost` gets why. Raises what the first loss was in the end."""
@@ -280,13 +287,12 @@ class ApiClient:
         """`call` for an answer that is an object."""
         value = self.call(method, path, query, body=body)
         if not isinstance(value, dict):
-            raise NotLakeshore(f"{self.url}{path} answered without an object; is the server newer?", status=200)
+            raise not_ours(f"{self.url}{path}", "without an object")
         return value
 
-    def rows(self, path: str, name: str) -> list[dict[str, Any]]:
+    def rows(self, path: str, name: str, query: Query = ()) -> list[dict[str, Any]]:
         """GET the list that is in an answer under `name`."""
-        rows: list[dict[str, Any]] = self.map("GET", path).get(name, [])
-        return rows
+        return rows_in(self.map("GET", path, query), name, f"{self.url}{path}")
 
     def pages(
         self, path: str, name: str, query: Query = (), *, page: int, offset: int = 0, cursor: str = "cursor"
@@ -297,8 +303,8 @@ class ApiClient:
         while True:
             where = [("offset", offset)] if offset and place is None else [(cursor, place)]
             answer = self.map("GET", path, [*query, *where])
-            yield from answer.get(name, [])
-            place = answer.get("next")
+            yield from rows_in(answer, name, f"{self.url}{path}")
+            place = page_after(answer, place, f"{self.url}{path}")
             if place is None:
                 return
 
@@ -333,7 +339,7 @@ def read_answer(url: str, status: int, body: bytes) -> Any:
     readable = True
     try:
         value = json.loads(body) if body else None
-    except ValueError:
+    except (ValueError, RecursionError):
         readable = False
     refused = status >= 300
     if not readable or (refused and not isinstance(value, dict)):

@@ -32,4 +32,4 @@ class ApiError(Exception):
 
 
 class NotLakeshore(ApiError):
-    """The answer is not one of ours: another program listens there, or a proxy answered for it."""
+    """The answer is not one of ours: another program listens there, or a proxy answered for it. See `answers`."""

@@ -31,6 +31,10 @@ class Queues:
         """One row, with `members`: `{id, label, state, queues}`."""
         return self._api.map("GET", self._path(name))
 
+    def members(self, name: str) -> list[Row]:
+        """Who pulls: `{id, label, state, queues}`."""
+        return self._api.rows(self._path(name), "members")
+
     def stats(self, name: str) -> Row:
         """What is there now: `{daemon_count, utilization, pending, running, oldest_age_s, throughput_per_s, …}`."""
         return self._api.map("GET", self._path(name, "stats"))
@@ -39,8 +43,7 @@ class Queues:
         """What was changed and decided, the newest first: `{at, kind, payload}`. `calls`: also of the newest calls."""
         query = [("verbose", "true" if verbose else None), ("limit", str(limit))]
         query += [("invocations", "true")] if calls else []
-        found: list[Row] = self._api.map("GET", self._path(name, "events"), query).get("events", [])
-        return found
+        return self._api.rows(self._path(name, "events"), "events", query)
 
     def add(self, asked: Mapping[str, Any]) -> Row:
         """Make one: `{name, kind?, …}`. ApiError 409 when the name is taken."""

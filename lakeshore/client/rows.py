@@ -7,6 +7,7 @@ from typing import Any
 
 from lakeshore.net.errors import NetError
 
+from .answers import page_after, rows_in
 from .api import ApiClient, Query
 from .errors import ApiError
 
@@ -17,11 +18,12 @@ TRIES = 5
 
 def pages(api: ApiClient, path: str, name: str, query: Query = ()) -> Iterator[Row]:
     """The rows of a list, which is in an answer under `name`; a page is asked for when it is needed."""
-    fixed, cursor = list(query), None
+    fixed: list[tuple[str, str | int | None]] = list(query)
+    cursor: str | int | None = None
     while True:
         answer = api.map("GET", path, [*fixed, ("cursor", cursor)])
-        yield from answer.get(name, [])
-        cursor = answer.get("next")
+        yield from rows_in(answer, name, f"{api.url}{path}")
+        cursor = page_after(answer, cursor, f"{api.url}{path}")
         if cursor is None:
             return
 

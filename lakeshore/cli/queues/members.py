@@ -35,7 +35,7 @@ def members(ctx: click.Context, name: str, add: tuple[str, ...], remove: tuple[s
                     add=[name] if how == "add" else [],
                     remove=[name] if how == "remove" else [],
                 )
-        found = Queues(server).show(name).get("members", [])
+        found = Queues(server).members(name)
     Listing(
         found,
         columns=("id", "label", "state", "queues"),
