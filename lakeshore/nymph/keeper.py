@@ -354,7 +354,9 @@ class Keeper:
         job = Job(id_, os.path.join(self._directory, JOBS, id_))
         job.take(message, self._boot)
         via = message.get("via")
-        job.spare = None if via is None else self._nests.take(via, self._jobs.get(via))
+        if via is not None:
+            job.spare = self._nests.take(via, self._jobs.get(via))
+            self._kin.promised(job.spare.pid)
         self._renew(job, message.get("lease_s"))
         self._jobs[id_] = job
         self._ordered.append((job, peer, message.get("n")))

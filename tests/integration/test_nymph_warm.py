@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -20,6 +21,8 @@ from lakeshore import wire
 from lakeshore.nymph import warm
 from lakeshore.nymph.keeping import processes
 from lakeshore.nymph.keeping.client import KeeperClient
+from lakeshore.nymph.keeping.job import Job
+from lakeshore.nymph.keeping.kin import Kin
 from lakeshore.nymph.runners.process import Outcome, ProcessRunner, Run
 from lakeshore.sdk.entry.warm import BUSY
 
@@ -205,6 +208,42 @@ def test_a_nest_ends_with_its_daemon_and_a_job_of_it_goes_on(tmp_path: Path) -> 
             assert k.kept(tmp_path / "keeper") == []
 
     k.run(main)
+
+
+_NEST = """
+import os, time
+middle = os.fork()
+if middle == 0:
+    spare = os.fork()
+    if spare:
+        print(spare, flush=True)
+        os._exit(0)
+else:
+    os.waitpid(middle, 0)
+    print("it has no parent of ours", flush=True)
+time.sleep(600)
+"""
+
+
+def test_a_job_that_has_not_left_its_nests_session_yet_goes_on_when_the_nest_is_ended(tmp_path: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", _NEST], stdout=subprocess.PIPE, start_new_session=True) as nest:
+        assert nest.stdout is not None
+        spare, _ = int(nest.stdout.readline()), nest.stdout.readline()
+        try:
+            job = Job("nest", str(tmp_path))
+            job.pid, job.nest = nest.pid, True
+            kin = Kin(str(tmp_path), {job.id: job}, {nest.pid: job})
+            both = {nest.pid, spare}  # whatever else this process may have left is none of the nest's
+            assert kin.members(job, processes.table()) & both == both
+            kin.promised(spare)
+            kin.signal(job, signal.SIGKILL, kin.members(job, processes.table()) & both)
+            assert nest.wait() == -signal.SIGKILL
+            assert k.alive(spare)
+            kin.reaped(spare)
+            assert kin.members(job, processes.table()) & both == {spare}
+        finally:
+            nest.kill()
+            os.kill(spare, signal.SIGKILL)
 
 
 def test_a_nest_that_is_killed_costs_nobody_a_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,6 +24,8 @@ class Kin:
     def __init__(self, directory: str, jobs: Mapping[str, Job], by_pid: Mapping[int, Job]) -> None:
         self._directory, self._jobs, self._by_pid = directory, jobs, by_pid
         self._helpers: set[int] = set()
+        self._promised: set[int] = set()
+        """Of the helpers, those that become a job: no longer their nest's, in whose session they may still be."""
         self._strays: dict[int, frozenset[str]] = {}
         """Processes whose job is not known, by pid: the jobs that may have left them."""
 
@@ -31,9 +33,14 @@ class Kin:
         """This child is no job's, until it is the program of one."""
         self._helpers.add(pid)
 
+    def promised(self, pid: int) -> None:
+        """This helper becomes a job."""
+        self._promised.add(pid)
+
     def reaped(self, pid: int) -> None:
         """That number is free."""
         self._helpers.discard(pid)
+        self._promised.discard(pid)
         self._strays.pop(pid, None)
 
     def look(self) -> None:
@@ -62,7 +69,7 @@ class Kin:
         own = set()
         if job.pid:
             own = {p.pid for p in everything.values() if job.pid in (p.session, p.group, p.pid) and p.pid != me}
-            own -= self._by_pid.keys() - {job.pid}  # what has just left its nest
+            own -= (self._by_pid.keys() | self._promised) - {job.pid}  # what has just left its nest
         for process in everything.values():
             if process.pid in own or process.pid == me:
                 continue
@@ -92,7 +99,8 @@ class Kin:
     def signal(self, job: Job, number: int, members: set[int] | None = None) -> None:
         """All of it; `members` when they were just looked for."""
         members = self.members(job, processes.table()) if members is None else members
-        groups = [job.pid] if job.pid and processes.group_lives(job.pid) else []
+        # In a nest's group is also what becomes a job and has not left it yet; whoever else it forks sees its end.
+        groups = [job.pid] if job.pid and not job.nest and processes.group_lives(job.pid) else []
         grouped = {pid for pid in members if groups and _group(pid) == job.pid}
         helper = processes.send(number, groups=groups, pids=members - grouped)
         if helper is not None:
