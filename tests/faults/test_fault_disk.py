@@ -273,6 +273,26 @@ def until(what: Callable[[], bool]) -> None:
 
 
 @pytest.mark.inventory("K-32")
+def test_a_server_whose_disk_runs_short_says_so_until_there_is_space(disk: SmallDisk, tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "state").symlink_to(disk.root)
+    with running(tmp_path / "run", "--reserve-bytes", "2000000") as server:
+        doctor = [sys.executable, "-m", "lakeshore", "doctor", "--url", server.url]
+        for _ in range(2):
+            assert server.get("/readyz").body == {"ok": True}
+            disk.fill(leave=1_000_000)
+            until(lambda: server.get("/readyz").body == {"ok": True, "full": True})
+            check_full(server.post("/v1/producer/submit", one()))
+            told = subprocess.run(doctor, env=environment(), capture_output=True, text=True, timeout=PATIENCE_S)
+            assert told.returncode == 1
+            assert "new calls are refused" in told.stdout
+            disk.empty()
+            until(lambda: server.post("/v1/producer/submit", one()).status == 200)
+        said = server.said()
+        assert (said.count("new calls are refused"), said.count("taken again")) == (2, 2), said
+
+
+@pytest.mark.inventory("K-32")
 def test_a_server_starts_on_a_full_disk_or_says_why_not(disk: SmallDisk, tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "state").symlink_to(disk.root)

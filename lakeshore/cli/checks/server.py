@@ -148,9 +148,13 @@ def _version(body: dict[str, Any]) -> Finding:
 
 
 def _ready(answer: Response) -> Finding:
+    body = _json(answer)
     if answer.status == 200:
+        if body.get("full") is True:
+            said = "its disk is full: what runs goes on, new calls are refused"
+            return failure("ready", said, "free space under its state directory, or set a smaller --reserve-bytes")
         return ok("ready", "it takes work")
-    said = _json(answer).get("error", f"status {answer.status}")
+    said = body.get("error", f"status {answer.status}")
     return failure("ready", f"it takes no work: {said}", "it is going down: try again, then look at its log")
 
 

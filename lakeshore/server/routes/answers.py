@@ -20,6 +20,7 @@ class Up(TypedDict):
 
     ok: bool
     version: NotRequired[str]
+    full: NotRequired[bool]
 
 
 class InvocationEnded(TypedDict):

@@ -6,8 +6,10 @@ import time
 from collections import Counter
 from typing import Final
 
+import trio
+
 from ...plane import rows
-from ...plane.contract import DELAYED, STATES
+from ...plane.contract import DELAYED, STATES, PlaneFull
 from ...plane.statements import SQL
 from ..app import App
 from ..auth import Caller
@@ -37,10 +39,14 @@ async def healthz(app: App, request: Request) -> Response:
 
 @route(Up, refuses=(503,))
 async def readyz(app: App, request: Request) -> Response:
-    """GET /readyz: it takes work. 503 while it goes down."""
+    """GET /readyz: it answers and works. 503 while it goes down; `full` while its disk has no room for new calls."""
     if request.draining:
         raise HttpError(503, "going down", headers=(("retry-after", "1"),))
     app.dispatcher.rows(SQL.count, {"ns": "default", "queue": "default", "state": "queued"})
+    try:
+        app.dispatcher.reserve.check(trio.current_time())
+    except PlaneFull:
+        return answer(request, {"ok": True, "full": True})  # what runs goes on, so it is not taken out of service
     return answer(request, {"ok": True})
 
 
