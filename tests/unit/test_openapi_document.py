@@ -17,7 +17,7 @@ from source_statuses import statuses_of_source  # the path above
 from lakeshore.server.http import HttpError
 from lakeshore.server.openapi import document
 from lakeshore.server.routes.namespaces import NamespaceAdd, TokenAdd
-from lakeshore.server.routes.queues import QueueAdd
+from lakeshore.server.routes.queue_fields import QueueAdd
 from lakeshore.server.routes.stated import COMMON, MEANINGS, UNSAID, OneOf, stated_of, statuses
 from lakeshore.server.routes.table import TABLE
 from lakeshore.server.schemas import Schemas

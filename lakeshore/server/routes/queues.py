@@ -12,153 +12,33 @@ from typing import Annotated, Any, Final, NotRequired, TypedDict
 import trio
 
 from ...plane import queues as rows
-from ...plane.contract import DELAYED, KINDS
-from ...plane.queues import ON_FULL, STATES, QueueRow
+from ...plane.contract import DELAYED
+from ...plane.queues import STATES, QueueRow
 from ...plane.rows import claimable, page
 from ...wire.messages import DEFAULT_QUEUE
 from ...wire.names import check_queue
-from ...wire.run_configs import BadAsk, needs_of
 from ..app import App
 from ..auth import Caller
 from ..http import HttpError, Request, Response
 from ..pollers import serves
-from ..primitives import Wrong
 from ..queues import DEFAULT_SAYS
 from ..records.events import EventRow
 from ..render import answer, iso
-from ..shapes import SLUG, Time, above, checked, closed_shape, limited, one_of, open_shape, printable, refused, whole
+from ..shapes import Time, one_of, whole
 from ..structure import bad_field
 from . import elasticity
 from .events import EventShown, event_body
+from .queue_fields import QueueAdd, QueueChange, columns, unread
 from .stated import route
 
-ELASTICITIES: Final = ("fixed", "fully_elastic", "pool_with_threshold", "max_count")
-_ELASTICITY: Final = frozenset(
-    "kind min max threshold threshold_low pool match steal_delay_s cost_weight".split()  # noqa: SIM905 - a set of words
-)
 _LIMIT: Final = 200
 _MOST: Final = 1000
 _EVENTS: Final = 50
 _RECENT: Final = 5
 _MOST_EVENTS: Final = 200
-_LONGEST: Final = 1000
-_KIB: Final = 16
-_MOST_DEPTH: Final = 2**53
-_OWN_ROUTES: Final = {"draining": "drain", "archived": "archive"}
-_COLUMNS: Final = {
-    "description": "description",
-    "kind": "kind",
-    "kindParams": "kind_params",
-    "elasticity": "elasticity",
-    "daemonTemplate": "template",
-    "runConfig": "run_config",
-    "providerRef": "provider",
-}
-_ADMISSION: Final = {
-    "max_depth": "max_depth",
-    "on_full": "on_full",
-    "rate_limit": "rate_limit",
-    "deadline_cutoff_s": "cutoff_s",
-}
 
 
 # --- what is asked for
-
-_POSITIVE: Final = above(0, 1e9)
-_ONE_CALLS: Final = refused("belongs to one call: a queue has no default of it")
-
-
-def _provider(value: Any) -> Any:
-    return value and SLUG.check(value)  # an empty one clears
-
-
-def _settable(value: Any) -> str:
-    if type(value) is str and value in _OWN_ROUTES:
-        hint = f"POST …/queues/<name>/{_OWN_ROUTES[value]} does that"
-        raise Wrong("must be paused or active here", hint=hint)
-    if value not in ("paused", "active"):
-        raise Wrong("must be paused or active")
-    return str(value)
-
-
-@open_shape
-class KindParams(TypedDict, total=False):
-    """What the queue's kind goes by."""
-
-    temperature: Annotated[float, _POSITIVE]
-    priority_field: Annotated[str, printable(1, 200)]
-
-
-def _elasticity_kind(value: Any) -> str:
-    if value not in ELASTICITIES:
-        meant = value.replace("-", "_") if type(value) is str else None
-        hint = f"write {meant}" if meant in ELASTICITIES else None
-        raise Wrong(f"must be one of {', '.join(ELASTICITIES)}", hint=hint)
-    return str(value)
-
-
-@open_shape
-class Elasticity(TypedDict):
-    """How many daemons a queue has."""
-
-    kind: Annotated[str, checked(_elasticity_kind, enum=list(ELASTICITIES))]
-
-
-@open_shape
-class DaemonTemplate(TypedDict, total=False):
-    """What a daemon that is made for a queue is like."""
-
-    instance_type: str
-    image_id: str
-    runner: str
-
-
-@open_shape
-class QueueRunConfig(TypedDict, total=False):
-    """What a call of this queue has where it says nothing itself."""
-
-    queue: Annotated[Any, _ONE_CALLS]
-    key: Annotated[Any, _ONE_CALLS]
-    prefix: Annotated[Any, _ONE_CALLS]
-    priority: float
-    max_attempts: Annotated[int, whole(1, 10_000)]
-    timeout_s: Annotated[float, _POSITIVE]
-
-
-@closed_shape
-class Admission(TypedDict, total=False):
-    """What a queue takes. `deadline_cutoff_s` and `rate_limit` in seconds and calls a second."""
-
-    max_depth: Annotated[int, whole(1, _MOST_DEPTH)] | None
-    on_full: Annotated[str, one_of(*ON_FULL)] | None
-    rate_limit: Annotated[float, _POSITIVE] | None
-    deadline_cutoff_s: Annotated[float, _POSITIVE] | None
-
-
-class QueueFields(TypedDict, total=False):
-    """Null clears; `elasticity`, `admission` and the like are whole objects."""
-
-    description: Annotated[str, printable(0, _LONGEST)] | None
-    kind: Annotated[str, one_of(*KINDS)] | None
-    kindParams: Annotated[KindParams, limited(_KIB)] | None
-    elasticity: Annotated[Elasticity, limited(_KIB)] | None
-    admission: Admission | None
-    providerRef: Annotated[str, checked(_provider, pattern="^([a-z0-9][a-z0-9-]*)?$")] | None
-    daemonTemplate: Annotated[DaemonTemplate, limited(_KIB)] | None
-    runConfig: Annotated[QueueRunConfig, limited(_KIB)] | None
-
-
-class QueueAdd(QueueFields):
-    """A new queue is active."""
-
-    name: Annotated[str, SLUG]
-    state: NotRequired[Annotated[str, refused("a new queue is active: drain, archive or pause it afterwards")]]
-
-
-class QueueChange(QueueFields, total=False):
-    """What is sent is changed; null clears."""
-
-    state: Annotated[str, checked(_settable, enum=["paused", "active"])]
 
 
 class QueuePage(TypedDict, total=False):
@@ -387,7 +267,7 @@ async def create(app: App, request: Request, caller: Caller, *, body: QueueAdd) 
     daemonTemplate?, runConfig?}: 201; 409 when there is one of that name that is not merely its submits'.
     """
     name = body["name"]
-    fields = {"kind": "fifo", **_fields(body)}
+    fields = {"kind": "fifo", **columns(body)}
     now = time.time()
     row = QueueRow(ns=caller.ns, name=name, created_at=now, updated_at=now, **fields)
     if not await app.queues.add(row, actor=caller.name):
@@ -397,7 +277,7 @@ async def create(app: App, request: Request, caller: Caller, *, body: QueueAdd) 
             field="name",
             hint=f"`lakeshore queues patch {name}` changes it",
         )
-    return answer(request, _shown(app, row, _unread(body)), status=201)
+    return answer(request, _shown(app, row, unread(body)), status=201)
 
 
 @route(QueueShown, body=QueueChange, refuses=(404, 409))
@@ -406,12 +286,12 @@ async def patch(app: App, request: Request, caller: Caller, *, body: QueueChange
     and the like are whole objects), and `state`: paused or active.
     """
     row = await _known(app, request, caller)
-    fields = _fields(body)
+    fields = columns(body)
     if "state" in body:
         fields["state"] = body["state"]
     if not fields:
         raise bad_field("description", "name at least one field to change")
-    return await _edited(app, request, caller, row, fields, _unread(body))
+    return await _edited(app, request, caller, row, fields, unread(body))
 
 
 @route(QueueShown, refuses=(404, 409, 422))
@@ -468,12 +348,6 @@ async def _edited(
     if made is None:
         raise _unknown(row.name)
     return answer(request, _shown(app, made, warnings))
-
-
-def _unread(body: Mapping[str, Any]) -> list[str]:
-    """Keys of `elasticity` that are stored and read by nobody (S-763)."""
-    unread = sorted(set(body.get("elasticity") or {}) - _ELASTICITY)
-    return [f"elasticity.{name} is stored, and nobody reads it" for name in unread]
 
 
 # --- inside: rows
@@ -602,19 +476,3 @@ class _Membership:
         found = dict(self._exact.get(queue, {}))
         found |= {id_: names for prefix, id_, names in self._prefixes if serves(prefix, queue)}
         return found
-
-
-def _fields(body: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a row that a body names."""
-    made = {column: body[name] for name, column in _COLUMNS.items() if name in body}
-    made |= {column: made[column] or None for column in ("description", "provider") if column in made}
-    if "kind" in made:
-        made["kind"] = made["kind"] or "fifo"
-    if "admission" in body:
-        said = body["admission"] or {}
-        made |= {column: said.get(name) for name, column in _ADMISSION.items()}
-    try:
-        needs_of(made.get("run_config") or {}, "runConfig")
-    except BadAsk as error:
-        raise bad_field(error.field, error.problem) from None
-    return made
