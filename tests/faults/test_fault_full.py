@@ -312,10 +312,12 @@ def test_a_wal_whose_index_cannot_grow_is_a_full_disk_and_not_a_broken_one(tmp_p
         plane = Plane(str(disk.root / "p.db"), files=disk.root, shared=True)  # which folds when it is told to
         wal = disk.root / "p.db-wal"
         number = 0
-        while wal.stat().st_size < 4_050 * 4_120:
-            plane.write(partial(do_submit, submission(0, 60_000, f"job-{number}")))
-            number += 1
+        for frames, size in ((4_000, 60_000), (4_050, 1)):  # by smaller steps at its end: the index grows at 4,062
+            while wal.stat().st_size < frames * 4_120:
+                plane.write(partial(do_submit, submission(0, size, f"job-{number}")))
+                number += 1
         index = (disk.root / "p.db-shm").stat().st_size
+        assert index == 32_768
         disk.fill(leave=28_000)
         while not isinstance(
             (said := plane.batch([partial(do_submit, submission(0, 1, f"job-{number}"))]))[0], Exception
