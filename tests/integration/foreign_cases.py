@@ -18,7 +18,9 @@ from served import new_id
 from two_worlds import CALL, FRAME, HOUR, b64, fill, hello, parameters
 
 from lakeshore.server.openapi import document
+from lakeshore.server.routes.stated import stated_of
 from lakeshore.server.routes.table import TABLE, Row
+from lakeshore.server.shapes import is_closed
 
 Has = Mapping[str, Any]
 Wrap = Callable[[Any], Any]
@@ -357,7 +359,7 @@ BESIDE: dict[str, dict[str, Any]] = {
     "key": {"op": "get"},
 }
 """What must stand beside a field; null takes away."""
-BLANK = "?timeout_s=0&hold_s=0&wait_s=0"
+AT_ONCE = ("timeout_s=0", "hold_s=0", "wait_s=0")
 
 
 def request(row: Row, own: Has, other: Has, asked: list[Place], ns: str) -> tuple[str, Any, list[str]]:
@@ -369,8 +371,9 @@ def request(row: Row, own: Has, other: Has, asked: list[Place], ns: str) -> tupl
     fields = {**own, "invocation": own["ended"]}  # which has no more to tell, and nothing to lose
     fields |= {place.kind: other[place.kind] for place in asked if place.where == "path"}
     path = fill(row.pattern, {**fields, "ns": ns})
-    query = [f"{place.field}={_text(place, other)}" for place in asked if place.where == "query"]
-    path += BLANK + "".join(f"&{one}" for one in query)
+    query = [] if is_closed(stated_of(row.handler).query) else [*AT_ONCE]
+    query += [f"{place.field}={_text(place, other)}" for place in asked if place.where == "query"]
+    path += "?" + "&".join(query)
     body = bodies(row, own)
     if isinstance(body, dict):
         for place in asked:
