@@ -4,7 +4,8 @@ A worker loop that takes several jobs in one commit writes on its slate what it 
 database, each job that it begins. Whoever buries it reads how far it came. What waits behind a long job is revoked by
 whoever looks for work, and what is to be cancelled is revoked first: both under the slate's lock, so that a job
 never begins after it was given away. The rows stay the truth of who holds a claim; a slate says only what has begun.
-A power cut leaves slates without meaning: they are read as if nothing had begun.
+A power cut leaves slates without meaning, and a kill between its making and its filling one without a head: they are
+read as if nothing had begun.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ _SUFFIX = ".slate"
 _SIZE = 32 * 1024
 _HEAD = struct.Struct("<IIIIQ")
 """How many were taken, how many have begun, what of the rest, bytes of the list, since when (ns)."""
+_BLANK: tuple[int, ...] = (0, 0, 0, 0, 0)
 _WAITS, _REVOKED, _GIVEN_BACK = range(3)
 """Of the rest. Who revokes it may die before it is back in its queue: until it is known to be, others see to it."""
 _ROOM = _SIZE - _HEAD.size
@@ -115,10 +117,15 @@ class LocalSlate:
         length = self._head()[3]
         if not length:
             return []
-        return [(ns, id_, claim) for ns, id_, claim in msgpack.unpackb(os.pread(self._fd, length, _HEAD.size))]
+        try:
+            said = msgpack.unpackb(os.pread(self._fd, length, _HEAD.size))
+            return [(str(ns), str(id_), int(claim)) for ns, id_, claim in said]
+        except (ValueError, TypeError):  # msgpack's own are ValueErrors
+            return []
 
     def _head(self) -> tuple[int, ...]:
-        return _HEAD.unpack(os.pread(self._fd, _HEAD.size, 0))
+        head = os.pread(self._fd, _HEAD.size, 0)
+        return _HEAD.unpack(head) if len(head) == _HEAD.size else _BLANK
 
     def _write(self, *head: int) -> None:
         os.pwrite(self._fd, _HEAD.pack(*head), 0)

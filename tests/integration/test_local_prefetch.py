@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import struct
 import subprocess
 import sys
 import textwrap
@@ -274,6 +275,35 @@ def test_where_no_slate_can_be_written_jobs_are_taken_one_by_one(
     source.close()
     assert [row_of(plane, id_)["state"] for id_ in "abc"] == ["succeeded"] * 3
     assert "one by one: [Errno 28]" in caplog.text
+
+
+@pytest.mark.inventory("K-14", "K-32")
+@pytest.mark.parametrize(
+    "left",
+    [
+        b"",
+        bytes(10),
+        struct.pack("<IIIIQ", 2, 1, 0, 9, 1),
+        struct.pack("<IIIIQ", 2, 1, 0, 9, 1) + bytes(9),
+        struct.pack("<IIIIQ", 2, 1, 0, 5, 1) + b"\x92\x93\x90\x90\x90",
+        struct.pack("<IIIIQ", 2, 1, 0, 3, 1) + b"\x92\xa2\xff",
+    ],
+    ids=["empty", "half a head", "no list", "a blank list", "no names", "half a list"],
+)
+def test_a_slate_that_was_killed_at_birth_or_cut_says_nothing_and_ends_nobody(plane: Dispatch, left: bytes) -> None:
+    slates = plane.prefetched()
+    assert slates is not None
+    submitted(plane, "a", "b")
+    directory = Path(f"{plane.path}.d", "workers")
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / "somebody-0.slate").write_bytes(left)
+    assert slates.begun_by("somebody") == set()
+    assert slates.revoke("somebody", ("default", "a", 1)) == []
+    assert slates.revoke_behind_long(None)[0] == []
+    slates.given_back([("default", "a", 1)])
+    source = source_of(plane)
+    assert [run(source, source.next(0.0)) for _ in range(2)] == ["a", "b"]
+    source.close()
 
 
 @pytest.mark.parametrize("kind", ["memory", "fifo"])
