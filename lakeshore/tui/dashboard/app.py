@@ -53,7 +53,7 @@ RETRY_S: Final = 2.0
 _AGES_S: Final = 1.0
 _SHARE: Final = 0.1
 """So much of a core is used at most to show what changes all the time, as long as that takes a rest of no more than"""
-_REST_S: Final = 0.03
+_REST_S: Final = 0.1
 """before the server is asked on: it answers after 0.1 s at most, and a change is to be seen 0.2 s after it."""
 _LONG_REST_S: Final = 0.15
 """The same where each change sorts or filters ten thousand rows anew."""
