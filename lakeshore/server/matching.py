@@ -82,15 +82,13 @@ class Matcher:
             short: list[Key] = []
             for (ns, queue), fresh in self._fresh.items():
                 waiting = [p for p in parking.waiting_for(ns, queue) if p not in given]
-                if not threaded:
-                    waiting = [p for p in waiting[:fresh] if not p.parker.is_gone()]
                 left = fresh
                 unfit: set[Offer | None] = set()
                 for k, poller in enumerate(waiting):
                     if left <= 0:
                         break
                     assert poller.wish is not None
-                    if poller.wish.offer in unfit:
+                    if poller.wish.offer in unfit or (not threaded and poller.parker.is_gone()):
                         continue
                     share = min(math.ceil(left / (len(waiting) - k)), poller.wish.capacity, MAX_PREFETCH)
                     wish = poller.wish if share == poller.wish.capacity else poller.wish.limited(share)

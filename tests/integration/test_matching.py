@@ -48,7 +48,9 @@ def test_a_call_goes_to_a_worker_that_has_all_its_tags(server: Served, queue: Qu
     if parked:
         until(lambda: len(called(server, "GET", f"{NS}/queues/{queue.name}").body["members"]) == 2)
     first = queue.queued(run_config={"tags": ["gpu:h100", "zone=a"]})
-    second = queue.queued(run_config={"match": {"tags": ["gpu:h100"], "runners": ["process"]}}, delay_s=0.05)
+    second = queue.queued(
+        run_config={"match": {"tags": ["gpu:h100"], "runners": ["process"]}}, delay_s=3600 if parked else 0.05
+    )
     for id_ in (first, second) if not parked else (first,):
         if parked:
             assert runs(waiting[1].result(60)) == [id_]
