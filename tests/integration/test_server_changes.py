@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from exec_peer import Peer
 from served import JSON, Served, new_id, one, running, start
-from vitals import gauges
+from vitals import until_parked
 
 Body = dict[str, Any]
 
@@ -26,14 +26,6 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """A server where nothing changes but by this module's tests, one at a time."""
     with running(tmp_path_factory.mktemp("changes")) as served:
         yield served
-
-
-def until_parked(server: Served, many: int) -> None:
-    """Until the server holds so many requests."""
-    deadline = time.monotonic() + 60
-    while gauges(server)["lakeshore_http_parked_requests"] < many:
-        assert time.monotonic() < deadline, f"it does not hold {many}"
-        time.sleep(0.02)
 
 
 class Seen:

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from exec_peer import POOL, Peer
 from served import JSON, MSGPACK, Served, new_id, one, running, start
+from vitals import until_parked
 
 from lakeshore.server.backup import backup
 
@@ -423,6 +424,20 @@ def test_what_a_command_gave_back_is_published_once_and_heard_by_who_waits(peer:
     ended = peer.server.get(path).body
     assert (ended["resultInline"], ended["exit_code"], ended["resultRef"]) == (b64(b"typed"), 3, None)
     assert peer.show(id_)["result_inline"] == b64(b"typed")
+
+
+@pytest.mark.inventory("S-331", "S-801")
+def test_who_waits_for_the_end_is_not_answered_by_what_it_gave_back_before(tmp_path: Path) -> None:
+    with running(tmp_path) as server:
+        peer = Peer(server)
+        id_ = peer.run()
+        peer.taken()
+        waiting = POOL.submit(peer.show, id_, 20)
+        until_parked(server, 1)
+        peer.post(f"/v1/namespaces/default/jobs/{id_}/result", {"resultInline": b64(b"typed")}, encoding=JSON)
+        peer.end(id_, 3)
+        row = waiting.result(60)
+    assert (row["status"], row["exit_code"], row["result_inline"]) == ("done", 3, b64(b"typed"))
 
 
 @pytest.mark.inventory("S-268", "S-801")

@@ -28,6 +28,14 @@ def until_as_before(server: Served, before: Mapping[str, float], patience_s: flo
         time.sleep(0.02)
 
 
+def until_parked(server: Served, many: int, patience_s: float = 60.0) -> None:
+    """Wait until it holds so many requests."""
+    deadline = time.monotonic() + patience_s
+    while gauges(server)["lakeshore_http_parked_requests"] < many:
+        assert time.monotonic() < deadline, f"it does not hold {many}"
+        time.sleep(0.02)
+
+
 def open_files(server: Served) -> int:
     return len(os.listdir(f"/proc/{server.process.pid}/fd"))
 

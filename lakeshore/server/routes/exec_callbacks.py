@@ -16,7 +16,7 @@ import trio
 
 from ...plane.contract import PlaneError, PlaneFull
 from ...plane.logs import STREAMS
-from ...wire.messages import INLINE_THRESHOLD_BYTES, MSGPACK
+from ...wire.messages import MSGPACK
 from ..app import App
 from ..auth import Caller
 from ..execs.asked import PayloadNamed
@@ -29,6 +29,7 @@ from ..shapes import one_of, whole
 from ..structure import bad_field, read_map, structure
 from .answers import RAW, ExecChunkStored, ExecResultsStored, ExecResultStored
 from .daemon import check_binding
+from .exec_results import kept
 from .stated import route
 
 CHUNK_BYTES: Final = 4 * 1024 * 1024
@@ -143,10 +144,7 @@ async def _checked(app: App, caller: Caller, told: ExecEnded) -> Result:
         raise bad_field("exit_code", "must be the exit code, -1 (not run, or cancelled) or -2 (timed out)")
     if told.result_inline is not None and told.result_ref is not None:
         raise bad_field("result_ref", "result_inline and result_ref exclude each other")
-    if told.result_inline is not None and len(told.result_inline) > INLINE_THRESHOLD_BYTES:
-        raise bad_field("result_inline", "is over 256 KiB", hint="upload it and send result_ref", status=413)
-    ref = told.result_ref
-    kept = None if ref is None else await app.blobs.check(caller.ns, ref.key, ref.size, ref.sha256, "result_ref")
+    ref = await kept(app, caller.ns, told.result_inline, told.result_ref, "result_inline", "result_ref")
     cut = [name for name in STREAMS if len(getattr(told, name)) > CAPTURED_BYTES]
     error = told.error if told.error or not cut else "; ".join(f"{name} truncated" for name in cut)
     return Result(
@@ -156,7 +154,7 @@ async def _checked(app: App, caller: Caller, told: ExecEnded) -> Result:
         duration_ms=None if told.duration_ms is None else max(0, round(told.duration_ms)),
         error=None if not error else error[:_LONGEST_ERROR],
         result_inline=told.result_inline,
-        result_ref=kept,
+        result_ref=ref,
     )
 
 

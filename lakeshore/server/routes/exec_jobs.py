@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import base64
 import functools
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from typing import Annotated, Any, Final, NotRequired, TypedDict
 
 import trio
@@ -169,7 +169,7 @@ async def _submit(app: App, request: Request, caller: Caller, worker: str | None
     )
     id_ = await app.execs.submit(new)
     if wait_s > 0:
-        await _wait(app, request, caller, id_, wait_s)
+        await wait(app, request, caller, id_, wait_s, lambda: app.execs.get(caller.ns, id_) is None)
         row = app.execs.show(caller.ns, id_)
         if row is not None and row.ended:
             return answer(request, envelope(app, row))
@@ -214,17 +214,21 @@ async def show(app: App, request: Request, caller: Caller, *, query: ExecWait) -
     wait_s = query.get("wait_s", 0.0)
     id_ = request.params["id"]
     if wait_s > 0:
-        await _wait(app, request, caller, id_, wait_s)
+        await wait(app, request, caller, id_, wait_s, lambda: app.execs.get(caller.ns, id_) is None)
     return answer(request, envelope(app, _row(app, caller.ns, request)))
 
 
-async def _wait(app: App, request: Request, caller: Caller, id_: str, wait_s: float) -> None:
-    """Until it has ended, or so long."""
-    if app.execs.get(caller.ns, id_) is None:
+async def wait(
+    app: App, request: Request, caller: Caller, id_: str, wait_s: float, is_over: Callable[[], bool]
+) -> None:
+    """Until that is so, or so long. Who waits is woken by whatever comes of the command: its result, its end."""
+    if is_over():
         return
+    until = trio.current_time() + wait_s
     app.execs.waiters.on(id_, request.wake)
     try:
-        await request.park(wait_s)
+        while not is_over() and await request.park(until - trio.current_time()) == "woken":
+            pass
     finally:
         app.execs.waiters.off(id_, request.wake)
     app.gate.caller(request, caller.ns)  # a token may have been revoked while it waited

@@ -25,6 +25,7 @@ from ..render import answer
 from ..shapes import waiting
 from ..structure import bad_field, read_map, structure
 from .daemon import check_binding
+from .exec_jobs import wait
 from .stated import route
 
 _LONGEST_WAIT_S: Final = 25.0
@@ -86,17 +87,9 @@ async def result(app: App, request: Request, caller: Caller, *, query: JobResult
     (25) until it has, or the command has ended without.
     """
     id_, wait_s = request.params["id"], query.get("wait", 0.0)
-    row = _row(app, caller.ns, id_)
-    if wait_s > 0 and not _is_there(row):
-        app.execs.waiters.on(id_, request.wake)
-        try:
-            if not _is_there(row := _row(app, caller.ns, id_)):
-                await request.park(wait_s)
-        finally:
-            app.execs.waiters.off(id_, request.wake)
-        app.gate.caller(request, caller.ns)  # a token may have been revoked while it waited
-        row = _row(app, caller.ns, id_)
-    return answer(request, _shown(app, row))
+    if wait_s > 0:
+        await wait(app, request, caller, id_, wait_s, lambda: _is_there(_row(app, caller.ns, id_)))
+    return answer(request, _shown(app, _row(app, caller.ns, id_)))
 
 
 def _is_there(row: ExecRow) -> bool:
@@ -124,10 +117,20 @@ async def _read(app: App, request: Request, ns: str) -> Result:
     inline, ref = told.result_inline, told.result_ref
     if (inline is None) == (ref is None):
         raise bad_field("resultInline", "send the result as resultInline, or as resultRef")
+    return Result(
+        exit_code=0, result_inline=inline, result_ref=await kept(app, ns, inline, ref, "resultInline", "resultRef")
+    )
+
+
+async def kept(
+    app: App, ns: str, inline: bytes | None, ref: PayloadNamed | None, inline_name: str, ref_name: str
+) -> BlobRef | None:
+    """The upload that is referred to, if one is; the names are those of the fields. HttpError for one that is not
+    there, and 413 for bytes that should have been uploaded.
+    """
     if inline is not None and len(inline) > INLINE_THRESHOLD_BYTES:
-        raise bad_field("resultInline", "is over 256 KiB", hint="upload it and send resultRef", status=413)
-    kept = None if ref is None else await app.blobs.check(ns, ref.key, ref.size, ref.sha256, "resultRef")
-    return Result(exit_code=0, result_inline=inline, result_ref=kept)
+        raise bad_field(inline_name, "is over 256 KiB", hint=f"upload it and send {ref_name}", status=413)
+    return None if ref is None else await app.blobs.check(ns, ref.key, ref.size, ref.sha256, ref_name)
 
 
 def _row(app: App, ns: str, id_: str) -> ExecRow:
