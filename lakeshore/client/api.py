@@ -295,9 +295,18 @@ class ApiClient:
         return rows_in(self.map("GET", path, query), name, f"{self.url}{path}")
 
     def pages(
-        self, path: str, name: str, query: Query = (), *, page: int, offset: int = 0, cursor: str = "cursor"
+        self,
+        path: str,
+        name: str,
+        query: Query = (),
+        *,
+        page: int | None = None,
+        offset: int = 0,
+        cursor: str = "cursor",
     ) -> Iterator[dict[str, Any]]:
-        """The rows of a list that is answered in pages: `next` of an answer is the `cursor` of the following one."""
+        """The rows of a list that is answered in pages, of `page` rows or as many as the server likes; each is asked
+        for when it is needed. `next` of an answer is the `cursor` of the following one.
+        """
         place: str | int | None = None
         query = [*query, ("limit", page)]
         while True:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from .api import ApiClient
-from .rows import Row, pages
+from .rows import Row
 
 
 class CodeRepos:
@@ -20,4 +20,4 @@ class CodeRepos:
     def each(self, *, remote: str | None = None, commit: str | None = None) -> Iterator[Row]:
         """Newest first: `{id, remote, commit, ref, archiveKey, storageName, createdAt}`."""
         query = [("remote", remote), ("commit", commit)]
-        return pages(self._api, self._api.ours("code-repos"), "codeRepos", query)
+        return self._api.pages(self._api.ours("code-repos"), "codeRepos", query)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 from .api import ApiClient
-from .rows import Row, change_row, pages, remove_row
+from .rows import Row, change_row, remove_row
 
 
 class Entries:
@@ -23,7 +23,7 @@ class Entries:
 
     def all(self) -> list[Row]:
         """All of them, by name."""
-        return list(pages(self._api, self._api.ours(self._noun), self._noun))
+        return list(self._api.pages(self._api.ours(self._noun), self._noun))
 
     def show(self, name: str) -> Row:
         """One."""

@@ -1,31 +1,18 @@
-"""What resources under a name have in common: lists in pages, changes that lose nobody else's, removals."""
+"""What resources under a name have in common: changes that lose nobody else's, removals."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from lakeshore.net.errors import NetError
 
-from .answers import page_after, rows_in
-from .api import ApiClient, Query
+from .api import ApiClient
 from .errors import ApiError
 
 Row = dict[str, Any]
 TRIES = 5
 """How often a change is made anew to what somebody else has just changed."""
-
-
-def pages(api: ApiClient, path: str, name: str, query: Query = ()) -> Iterator[Row]:
-    """The rows of a list, which is in an answer under `name`; a page is asked for when it is needed."""
-    fixed: list[tuple[str, str | int | None]] = list(query)
-    cursor: str | int | None = None
-    while True:
-        answer = api.map("GET", path, [*fixed, ("cursor", cursor)])
-        yield from rows_in(answer, name, f"{api.url}{path}")
-        cursor = page_after(answer, cursor, f"{api.url}{path}")
-        if cursor is None:
-            return
 
 
 def change_row(api: ApiClient, path: str, change: Callable[[Row], Mapping[str, Any]]) -> Row:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from .api import ApiClient
-from .rows import Row, change_row, pages, remove_row
+from .rows import Row, change_row, remove_row
 
 
 class Storages:
@@ -24,7 +24,7 @@ class Storages:
     def all(self, *, deleted: bool = False) -> list[Row]:
         """All of them, by name; also those that were removed."""
         query = [("deleted", "true")] if deleted else []
-        return list(pages(self._api, self._api.ours("storages"), "storages", query))
+        return list(self._api.pages(self._api.ours("storages"), "storages", query))
 
     def show(self, name: str) -> Row:
         """One."""

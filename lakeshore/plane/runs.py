@@ -21,10 +21,7 @@ MOST_RUNS: Final = 512
 def runs_of(rows: Rows, ns: str, queue: str) -> Iterator[str | None]:
     """What may be in a queue: None first, always, then each other run that has rows."""
     yield None
-    after = ""
-    while (found := rows(SQL.next_needs, {"ns": ns, "queue": queue, "after": after})[0][0]) is not None:
-        yield found
-        after = found
+    yield from _each(SQL.next_needs, rows, ns, queue)
 
 
 def has_queued(rows: Rows, ns: str, queue: str) -> bool:
@@ -34,8 +31,13 @@ def has_queued(rows: Rows, ns: str, queue: str) -> bool:
 
 def asks_of(rows: Rows, ns: str, queue: str) -> Iterator[str]:
     """What the rows of a queue ask, those for later too: each is a run now, or will be."""
+    return _each(SQL.next_ask, rows, ns, queue)
+
+
+def _each(statement: str, rows: Rows, ns: str, queue: str) -> Iterator[str]:
+    """By a seek for each."""
     after = ""
-    while (found := rows(SQL.next_ask, {"ns": ns, "queue": queue, "after": after})[0][0]) is not None:
+    while (found := rows(statement, {"ns": ns, "queue": queue, "after": after})[0][0]) is not None:
         yield found
         after = found
 

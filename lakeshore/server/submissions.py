@@ -207,13 +207,17 @@ def _packed_function(function: FunctionRef | None) -> tuple[bytes, bytes]:
     if function.name is not None and not 0 < len(function.name) <= _LONGEST_KEY:
         raise bad_field("function.name", f"must have 1 to {_LONGEST_KEY} characters")
     named = _pack_function(function.module, function.qualname, function.version, function.name)
-    shown = {"signature": (function.signature, _LONGEST_KEY), "source": (function.source, _LONGEST_SOURCE)}
-    if function.signature is None and function.source is None:
+    if function.signature is None and function.source is None:  # as nearly always
         return named, named
-    for name, (text, longest) in shown.items():
-        if text is not None and not 0 < len(text) <= longest:
-            raise bad_field(f"function.{name}", f"must have 1 to {longest} characters")
-    more = {name: text for name, (text, _longest) in shown.items() if text is not None}
+    more = {}
+    for name, text, longest in (
+        ("signature", function.signature, _LONGEST_KEY),
+        ("source", function.source, _LONGEST_SOURCE),
+    ):
+        if text is not None:
+            if not 0 < len(text) <= longest:
+                raise bad_field(f"function.{name}", f"must have 1 to {longest} characters")
+            more[name] = text
     return msgpack.packb({**msgpack.unpackb(named), **more}), named
 
 

@@ -12,9 +12,8 @@ from lakeshore.client.workers import Workers
 
 from ..exec.following import PASS_THROUGH, asked_of, exec_options, follow, started
 from ..named import Named
-from ..output import say
 from ..server import connect, same_server, server_options
-from .named import find
+from .named import find, tell_of_rest
 
 
 @click.command("exec", context_settings=PASS_THROUGH)
@@ -42,6 +41,5 @@ def exec_(
         execs = Execs(server)
         target = find(Workers(server), daemon, literal=literal)
         exec_id = started(lambda: execs.start(target.id, asked))
-        if target.rest:
-            say(target.rest)
+        tell_of_rest(target)
         return follow(execs, exec_id, wait=wait, as_json=as_json, flags=same_server(ctx))

@@ -17,7 +17,7 @@ from lakeshore.client.workers import Workers
 
 from ..exits import ExitCode
 from ..failures import Failure
-from ..output import age, local_time, moment
+from ..output import age, local_time, moment, say
 
 Row = Mapping[str, Any]
 ID_SHAPED = re.compile(r"[0-9a-f]{24}", re.ASCII)
@@ -39,13 +39,12 @@ class Found:
         """What people call it."""
         return self.id if self.row is None else label_of(self.row)
 
-    @property
-    def rest(self) -> str | None:
-        """What to say to who gives it something to do while it hibernates: it does not ask before it wakes."""
-        if self.row is None or self.row.get("state") != "hibernating":
-            return None
-        until = local_time(self.row.get("hibernateUntil"), datetime.now(UTC))
-        return f"{self.label} rests until {until}, and hears of it then"
+
+def tell_of_rest(one: Found) -> None:
+    """Say it to who gives one something to do while it hibernates: it does not ask before it wakes."""
+    if one.row is not None and one.row.get("state") == "hibernating":
+        until = local_time(one.row.get("hibernateUntil"), datetime.now(UTC))
+        say(f"{one.label} rests until {until}, and hears of it then")
 
 
 def find(workers: Workers, word: str, *, literal: bool = False) -> Found:

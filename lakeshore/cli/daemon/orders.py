@@ -19,7 +19,7 @@ from ..listing import json_option
 from ..named import Named
 from ..output import local_time, plain, print_json, say
 from ..server import connect, server_options
-from .named import Found, find
+from .named import find, tell_of_rest
 
 id_argument = click.argument("id_", metavar="<id>", type=Named("daemons"))
 
@@ -54,7 +54,7 @@ def setup(
     ahead = int(answer.get("position") or 1) - 1
     before = f" after {ahead} other{'s' if ahead > 1 else ''}" if ahead else ""
     click.echo(f"queued {plain(name or answer.get('setup_id'))} for {plain(one.label)}{before}")
-    _tell_of_rest(one)
+    tell_of_rest(one)
     say(f"its outcome: `lakeshore daemon show {one.label}`")
 
 
@@ -97,12 +97,7 @@ def reset(ctx: click.Context, id_: str, as_json: bool) -> None:
         print_json(answer)
         return
     click.echo(f"queued for {plain(one.label)}: polling as usual")
-    _tell_of_rest(one)
-
-
-def _tell_of_rest(one: Found) -> None:
-    if one.rest:
-        say(one.rest)
+    tell_of_rest(one)
 
 
 def instant_of(text: str, now: datetime) -> datetime:
