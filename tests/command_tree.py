@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import click
 
@@ -85,6 +85,13 @@ MORE = {
     "run": ["--queue", "q"],
 }
 """What a verb needs besides its required arguments."""
+
+
+def parsed(command: str, words: Iterable[str]) -> click.Context:
+    """The context of a command whose words are read. With the settings of the program: click remembers what asks for
+    help by the first context that ever reads for a command.
+    """
+    return TREE[command].make_context(command.rpartition(" ")[2], list(words), **program.context_settings)
 
 
 def as_typed(command: str) -> list[str]:

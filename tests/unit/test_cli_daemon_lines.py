@@ -210,10 +210,10 @@ def test_a_documented_line_means_what_its_page_says(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "nymph").touch()
     name, verb, *words = line.split()
-    with click.Context(program) as ctx:
+    with click.Context(program, **program.context_settings) as ctx:
         group = program.get_command(ctx, name)
     assert isinstance(group, click.Group)
-    with click.Context(group) as ctx:
+    with click.Context(group, **program.context_settings) as ctx:
         command = group.get_command(ctx, verb)
         assert command is not None
         found = command.make_context(verb, words, parent=ctx).params

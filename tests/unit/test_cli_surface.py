@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 import pytest
-from command_tree import TREE
+from command_tree import TREE, parsed
 
 from lakeshore.cli.main import main
 from lakeshore.cli.program import program
@@ -84,7 +84,7 @@ def test_a_wait_for_a_command_is_asked_for_in_windows_of_25_s_and_needs_no_separ
     assert LONGEST_WAIT_S == 25.0
     for name in ("exec", "daemon exec"):
         words = ["--timeout", "5", "box", "echo", "-n", "--json"]
-        with TREE[name].make_context(name, words) as ctx:
+        with parsed(name, words) as ctx:
             said = [str(word) for value in ctx.params.values() if isinstance(value, tuple) for word in value]
             assert said[-3:] == ["echo", "-n", "--json"]
             assert ctx.params["as_json"] is False
@@ -139,7 +139,7 @@ def test_a_job_is_in_one_of_six_states() -> None:
 )
 def test_a_daemon_is_installed_with_the_flags_of_its_page(flag: str, usual: object) -> None:
     command, found = TREE["daemon install"], options("daemon install")[flag]
-    with command.make_context("install", ["box"]) as ctx:
+    with parsed("daemon install", ["box"]) as ctx:
         assert ctx.params[str(found.name)] == usual
     assert found.multiple is (usual == ())
     assert isinstance(command.params[0], click.Argument) and command.params[0].required
