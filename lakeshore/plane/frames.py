@@ -87,7 +87,7 @@ def append_run(
         assert row is not None, "the row was read in this transaction"
     channel, fresh = row[0], run[len(run) - missing :]
     segment, offsets = tx.journal.append_run(channel, claim, first, fresh)
-    tx.insert_many(
+    tx.change_many(
         SQL.put_frames,
         zip(repeat(channel), range(first, last + 1), repeat(claim), repeat(segment), offsets, map(len, fresh)),
     )

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from ..wire.values import value
 from . import claims, reports
-from .contract import Claimed, Held, Loss, Poll, PollAnswer, Report, Settled, Superseded
+from .contract import Claimed, Held, Loss, Poll, PollAnswer, Superseded
 from .frames import Rows
 from .statements import SQL
 from .transaction import Transaction
@@ -63,7 +63,8 @@ def poll(tx: Transaction, request: Poll, now: float, certain: Certain | None = N
             values = {"id": pair.id, "ns": ns, "claim": pair.claim, "now": now}
             if tx.change(SQL.start_if_claimed, values):
                 tx.touched(ns, None, pair.id)
-    settled = [_settle(tx, report, now, freed) for report in request.reports]
+    settled = reports.settle_many(tx, request.reports, now)
+    freed += [s.queue for s in settled if s.state == "queued" and s.result == "ok" and s.queue is not None]
     runs: Sequence[Claimed] = ()
     if not fenced:
         if certain is None or not certain.complete:
@@ -102,13 +103,6 @@ def judge(read: Rows, ns: str, held: Sequence[Held]) -> tuple[list[tuple[str, in
         elif row.cancel_requested:
             cancel.append((pair.id, pair.claim))
     return lost, cancel
-
-
-def _settle(tx: Transaction, report: Report, now: float, freed: list[str]) -> Settled:
-    answer = reports.settle(tx, report, now)
-    if answer.state == "queued" and answer.result == "ok" and answer.queue is not None:
-        freed.append(answer.queue)
-    return answer
 
 
 def _take_back(tx: Transaction, request: Poll, now: float, freed: list[str]) -> None:

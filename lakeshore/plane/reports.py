@@ -6,6 +6,7 @@ is not the row's any more is `stale` and changes nothing (K-2, K-5, K-6, K-7, K-
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,9 +15,10 @@ import msgpack
 from ..wire.frames import end_frame, error_frame
 from .contract import DELAYED, FREE_LOSSES, TERMINAL, Cancelled, Loss, Report, Settled, UnknownInvocation
 from .frames import Rows, put
-from .statements import SQL
-from .transaction import Transaction, payload_values
+from .statements import SQL, among, in_order
+from .transaction import PUT_RESULT, Transaction, payload_row
 
+_WORTH_A_BATCH = 3
 _UNKNOWN = Loss()
 CANCELLED = msgpack.packb({"type": "Cancelled", "message": "cancelled on request"})
 
@@ -55,6 +57,31 @@ def row_of(read: Rows, ns: str, invocation_id: str) -> Row | None:
     return Row(*found[0]) if found and found[0][1] == ns else None
 
 
+_SUCCEED_AT = in_order(SQL.succeed_at_if_claimed, "seq claim now")
+
+
+def settle_many(tx: Transaction, reports: Sequence[Report], now: float) -> list[Settled]:
+    """What `settle` answers for each, in order. Those that succeeded under a current claim end together."""
+    plain = {r.id: r for r in reports if r.outcome == "succeeded" and r.claim is not None and r.last_seq is None}
+    if len(plain) < _WORTH_A_BATCH or len({report.id for report in reports}) < len(reports):
+        return [settle(tx, report, now) for report in reports]
+    ended: dict[str, Settled] = {}
+    ends: list[tuple[int, int, float]] = []
+    results: list[tuple[Any, ...]] = []
+    for id_, claim, seq, ns, queue in tx.all(*among(SQL.claimed_without_frames, list(plain))):
+        report = plain[id_]
+        if report.claim == claim and report.ns == ns:
+            ends.append((seq, claim, now))
+            results.append(payload_row(seq, report.result))
+            tx.moved(ns, queue, "running", "succeeded", seq)
+            ended[id_] = Settled(id=id_, claim=claim, result="ok", state="succeeded", queue=queue)
+    if ends:
+        changed = tx.change_many(_SUCCEED_AT, ends)
+        assert changed == len(ends), "their rows were read in this transaction"
+        tx.change_many(PUT_RESULT, results)
+    return [ended.get(report.id) or settle(tx, report, now) for report in reports]
+
+
 def settle(tx: Transaction, report: Report, now: float) -> Settled:
     """Apply a worker's report: the row ends, or goes back to its queue for another attempt."""
     if report.outcome == "succeeded" and report.claim is not None and report.last_seq is None:
@@ -63,7 +90,7 @@ def settle(tx: Transaction, report: Report, now: float) -> Settled:
         ended = tx.one(SQL.succeed_if_claimed, values)
         if ended is not None:
             seq, queue = ended
-            tx.change(SQL.put_result, payload_values(seq, report.result))
+            tx.change(PUT_RESULT, payload_row(seq, report.result))
             tx.moved(report.ns, queue, "running", "succeeded", seq)
             return Settled(id=report.id, claim=report.claim, result="ok", state="succeeded", queue=queue)
     row = read_row(tx, report.ns, report.id)
@@ -90,7 +117,7 @@ def settle(tx: Transaction, report: Report, now: float) -> Settled:
         streamed = report.last_seq is not None or row.last_frame >= 0
         final = end_frame(row.last_frame + 1) if streamed else None
         _end(tx, row, "succeeded", attempt, None, final, now, settled_as="succeeded")
-        tx.change(SQL.put_result, payload_values(row.seq, report.result))
+        tx.change(PUT_RESULT, payload_row(row.seq, report.result))
         return Settled(id=report.id, claim=claim, result="ok", state="succeeded", queue=row.queue)
     if row.cancel_requested or report.outcome == "killed":
         _end(tx, row, "killed", attempt, report.error or CANCELLED, None, now, settled_as=report.outcome)

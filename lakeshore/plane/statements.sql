@@ -103,15 +103,18 @@ RETURNING seq
 -- name: last_seq
 SELECT seq FROM sqlite_sequence WHERE name = 'invocation'
 
--- name: submit_at_if_plain
+-- name: plain_queue
+SELECT 1 FROM queue WHERE ns = :ns AND name = :queue AND state IN ('active', 'paused') AND max_depth IS NULL AND guarded = 0
+
+-- name: tombstone_between
+SELECT 1 FROM tombstone WHERE id BETWEEN :first AND :last LIMIT 1
+
+-- name: submit_at
 INSERT INTO invocation (seq, id, ns, queue, state, priority, key, hash, function, run_config, code, prefix, parent, root,
                         max_attempts, retry_nonce, submitted_at, needs)
-SELECT :seq, :id, :ns, :queue, 'queued', :priority, :key, :hash, :function, :run_config, :code, :prefix, :parent,
-       COALESCE((SELECT root FROM invocation WHERE id = :parent AND ns = :ns), :parent, :id), :max_attempts,
-       :retry_nonce, :now, :needs
-WHERE EXISTS (SELECT 1 FROM queue WHERE ns = :ns AND name = :queue AND state IN ('active', 'paused')
-                                    AND max_depth IS NULL AND guarded = 0)
-  AND NOT EXISTS (SELECT 1 FROM tombstone WHERE id = :id)
+VALUES (:seq, :id, :ns, :queue, 'queued', :priority, :key, :hash, :function, :run_config, :code, :prefix, :parent,
+        COALESCE((SELECT root FROM invocation WHERE id = :parent AND ns = :ns), :parent, :id), :max_attempts,
+        :retry_nonce, :now, :needs)
 ON CONFLICT DO NOTHING
 
 -- name: submitted_after
@@ -288,6 +291,15 @@ SET state = 'succeeded', attempt = attempt + (started = 0), started = 1, started
     finished_at = :now, error = NULL, settled_claim = :claim, settled_as = 'succeeded', session = NULL
 WHERE id = :id AND ns = :ns AND state = 'running' AND claim = :claim AND last_frame = -1
 RETURNING seq, queue
+
+-- name: claimed_without_frames
+SELECT id, claim, seq, ns, queue FROM invocation WHERE id IN (:those) AND state = 'running' AND last_frame = -1
+
+-- name: succeed_at_if_claimed
+UPDATE invocation
+SET state = 'succeeded', attempt = attempt + (started = 0), started = 1, started_at = COALESCE(started_at, :now),
+    finished_at = :now, error = NULL, settled_claim = :claim, settled_as = 'succeeded', session = NULL
+WHERE seq = :seq AND state = 'running' AND claim = :claim
 
 -- name: requeue_if_claimed
 UPDATE invocation

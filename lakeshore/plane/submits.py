@@ -25,8 +25,8 @@ from .contract import (
 )
 from .retries import RETRYABLE, knows, retry_row
 from .runs import Room
-from .statements import SQL
-from .transaction import Transaction, payload_values
+from .statements import SQL, in_order
+from .transaction import PUT_ARGS, Transaction, payload_row
 
 _WORTH_A_BATCH = 4
 
@@ -70,24 +70,15 @@ def _submit(tx: Transaction, item: Submission, now: float, room: Room) -> Submit
 def submit_many(tx: Transaction, items: Sequence[Submission], now: float) -> list[Submitted | Refused]:
     """A batch: what `submit` answers or raises for each, in order. One refused never touches the rest (K-18)."""
     room = Room(tx.all)
-    if (
-        len(items) < _WORTH_A_BATCH
-        or len({item.id for item in items}) < len(items)
-        or any(item.due is not None for item in items)
-        or not all(room.has(item.ns, item.queue, item.needs) for item in items)
-    ):
+    if len(items) < _WORTH_A_BATCH or not _are_plain(tx, items, now, room):
         return [_submitted_or_refused(tx, item, now, room) for item in items]
-    for ns, queue in {(item.ns, item.queue) for item in items}:
-        tx.change(SQL.ensure_queue, {"ns": ns, "name": queue, "now": now})
     found = tx.one(SQL.last_seq, {})
     last = 0 if found is None else int(found[0])
-    # The usual ones go in together, at places that are given here. What is missing then is looked at one by one:
-    # nothing that went in could have had its place, for ids differ, and who has a key first has it in either order.
-    inserted = tx.insert_many(
-        SQL.submit_at_if_plain, ({**_values(item, now), "seq": seq} for seq, item in enumerate(items, last + 1))
-    )
+    # They go in together, at places that are given here. What is missing then is looked at one by one: nothing that
+    # went in could have had its place, for ids differ, and who has a key first has it in either order.
+    inserted = tx.change_many(_SUBMIT_AT, [_row(item, seq, now) for seq, item in enumerate(items, last + 1)])
     if inserted == len(items):
-        tx.insert_many(SQL.put_args, (payload_values(seq, item.args) for seq, item in enumerate(items, last + 1)))
+        tx.change_many(PUT_ARGS, [payload_row(seq, item.args) for seq, item in enumerate(items, last + 1)])
         for seq, item in enumerate(items, last + 1):
             tx.moved(item.ns, item.queue, None, "queued", seq)
         return [Submitted(id=item.id, queue=item.queue, needs=item.needs) for item in items]
@@ -96,6 +87,50 @@ def submit_many(tx: Transaction, items: Sequence[Submission], now: float) -> lis
         _stored(tx, item, seq) if seq in there else _submitted_or_refused(tx, item, now, room)
         for seq, item in enumerate(items, last + 1)
     ]
+
+
+def _are_plain(tx: Transaction, items: Sequence[Submission], now: float, room: Room) -> bool:
+    """Whether these are what nearly all are: ids that differ and were never purged, for now, on unlimited queues."""
+    ids = {item.id for item in items}
+    if (
+        len(ids) < len(items)
+        or any(item.due is not None for item in items)
+        or not all(room.has(item.ns, item.queue, item.needs) for item in items)
+        or tx.one(SQL.tombstone_between, {"first": min(ids), "last": max(ids)}) is not None
+    ):
+        return False
+    for ns, queue in {(item.ns, item.queue) for item in items}:
+        tx.change(SQL.ensure_queue, {"ns": ns, "name": queue, "now": now})
+        if tx.one(SQL.plain_queue, {"ns": ns, "queue": queue}) is None:
+            return False
+    return True
+
+
+_SUBMIT_AT = in_order(
+    SQL.submit_at,
+    "seq id ns queue priority key hash function run_config code prefix parent max_attempts retry_nonce now needs",
+)
+
+
+def _row(item: Submission, seq: int, now: float) -> tuple[Any, ...]:
+    return (
+        seq,
+        item.id,
+        item.ns,
+        item.queue,
+        item.priority,
+        item.key,
+        item.hash,
+        item.function,
+        item.run_config,
+        item.code,
+        item.prefix,
+        item.parent,
+        item.max_attempts,
+        item.retry_nonce,
+        now,
+        item.needs,
+    )
 
 
 def _values(item: Submission, now: float) -> dict[str, Any]:
@@ -119,7 +154,7 @@ def _values(item: Submission, now: float) -> dict[str, Any]:
 
 
 def _stored(tx: Transaction, item: Submission, seq: int, state: str = "queued") -> Submitted:
-    tx.change(SQL.put_args, payload_values(seq, item.args))
+    tx.change(PUT_ARGS, payload_row(seq, item.args))
     tx.moved(item.ns, item.queue, None, state, seq)
     due = item.due if state == DELAYED else None
     return Submitted(id=item.id, queue=item.queue, due=due, needs=item.needs)

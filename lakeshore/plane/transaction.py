@@ -13,7 +13,7 @@ from typing import Any
 from .blobs import Blobs
 from .contract import BlobRef, Payload
 from .journal import Journal
-from .statements import SQL
+from .statements import SQL, in_order
 
 Count = tuple[str, str, str]
 """Namespace, queue, state: what rows are counted by."""
@@ -48,16 +48,16 @@ class Transaction:
         rows = self.conn.execute(statement, values).fetchall()
         return rows[0] if rows else None
 
-    def all(self, statement: str, values: dict[str, Any]) -> list[tuple[Any, ...]]:
+    def all(self, statement: str, values: dict[str, Any] | tuple[Any, ...]) -> list[tuple[Any, ...]]:
         """Every row of a statement."""
         return self.conn.execute(statement, values).fetchall()
 
-    def change(self, statement: str, values: dict[str, Any]) -> int:
+    def change(self, statement: str, values: dict[str, Any] | tuple[Any, ...]) -> int:
         """Run a guarded write; how many rows it changed."""
         return self.conn.execute(statement, values).rowcount
 
-    def insert_many(self, statement: str, rows: Iterable[tuple[Any, ...] | dict[str, Any]]) -> int:
-        """Run an insert for each row of values, by name or in the order of its `?`; how many rows there are more."""
+    def change_many(self, statement: str, rows: Iterable[tuple[Any, ...] | dict[str, Any]]) -> int:
+        """Run a write for each row of values, by name or in the order of its `?`; how many rows it changed."""
         return self.conn.executemany(statement, rows).rowcount
 
     def moved(self, ns: str, queue: str, old: str | None, new: str | None, row: int | str) -> None:
@@ -98,11 +98,16 @@ class Transaction:
         return self._moves
 
 
-def payload_values(seq: int, payload: Payload) -> dict[str, Any]:
+PAYLOAD = "seq data blob size sha256"
+"""The columns of a payload, in the order of `payload_row`."""
+PUT_ARGS, PUT_RESULT = in_order(SQL.put_args, PAYLOAD), in_order(SQL.put_result, PAYLOAD)
+
+
+def payload_row(seq: int, payload: Payload) -> tuple[Any, ...]:
     """The columns of a payload row."""
     if isinstance(payload, BlobRef):
-        return {"seq": seq, "data": None, "blob": payload.key, "size": payload.size, "sha256": payload.sha256}
-    return {"seq": seq, "data": payload, "blob": None, "size": len(payload), "sha256": None}
+        return seq, None, payload.key, payload.size, payload.sha256
+    return seq, payload, None, len(payload), None
 
 
 def payload_of(row: Sequence[Any] | None) -> Payload:

@@ -196,7 +196,7 @@ class Dispatch:
 
         def verb(tx: Transaction) -> tuple[list[Settled], Sequence[Taken], Collection[tuple[str, str]]]:
             now = time.time()
-            settled = [reports.settle(tx, report, now) for report in ended]
+            settled = reports.settle_many(tx, ended, now)
             promoted = delays.promote(tx, now, ns=self.ns, queue=queue) if promotes else ()
             return settled, claims.claim(tx, wish, now), promoted
 
@@ -223,7 +223,7 @@ class Dispatch:
 
         def verb(tx: Transaction) -> tuple[list[Settled], set[tuple[str, str]]]:
             now = time.time()
-            settled = [reports.settle(tx, report, now) for report in ended]
+            settled = reports.settle_many(tx, ended, now)
             return settled, local_losses.give_back(tx, unbegun, now)
 
         settled, freed = self._write(verb)

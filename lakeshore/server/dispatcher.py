@@ -299,19 +299,17 @@ class Dispatcher:
         """Settle claims, each with its own answer."""
 
         def verb(tx: Transaction) -> list[Settled]:
-            return [self._settle(tx, report) for report in items]
+            answers = reports.settle_many(tx, items, self.clock())
+            for report, settled in zip(items, answers, strict=True):
+                if settled.state == "queued" and settled.result == "ok" and settled.queue is not None:
+                    self._freshen(report.ns, settled.queue)
+            return answers
 
         def committed(answers: list[Settled]) -> None:
             for report, answer in zip(items, answers, strict=True):
                 self._note_settled(report.ns, answer)
 
         return await self.writer.write(verb, committed)
-
-    def _settle(self, tx: Transaction, report: Report) -> Settled:
-        settled = reports.settle(tx, report, self.clock())
-        if settled.state == "queued" and settled.result == "ok" and settled.queue is not None:
-            self._freshen(report.ns, settled.queue)
-        return settled
 
     async def append_many(self, chunks: Sequence[Chunk]) -> list[Appended | Exception]:
         """Store frames in order, each with its own answer (Gap and NotHeld among them)."""

@@ -69,6 +69,10 @@ def test_a_batch_answers_and_stores_what_its_items_do_alone(seed: int) -> None:
                     "INSERT INTO queue (ns, name, state, max_depth, created_at) VALUES ('default', ?, ?, ?, 0)",
                     (name, state, depth),
                 )
+            if seed % 2:
+                plane.conn.execute(
+                    "INSERT INTO tombstone (id, ns, hash, purged_at) VALUES ('id7', 'default', 'id7', 0)"
+                )
         for items in batches:
             expected = one_by_one(apart, items)
             got = together.write(lambda tx, items=items: submits.submit_many(tx, items, 1.0))
