@@ -108,6 +108,11 @@ class ApiClient:
         query += [("worker", worker), ("queue", queue)]
         return self.pages(self.ours("invocations"), "invocations", query, page=page, offset=offset, cursor="before")
 
+    def invocations_beginning(self, beginning: str, *, limit: int) -> list[dict[str, Any]]:
+        """The rows whose id begins so, newest submitted first."""
+        query: list[tuple[str, str | int | None]] = [("idPrefix", beginning), ("limit", limit)]
+        return self.rows(self.ours("invocations"), "invocations", query)
+
     def invocation(self, invocation_id: str) -> dict[str, Any]:
         """One row. ApiError 404 when the namespace has none of that id."""
         return self._row("GET", self.ours("invocations", invocation_id))

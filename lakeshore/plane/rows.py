@@ -55,6 +55,20 @@ def named(rows: Rows, ns: str, seqs: Iterable[int], ids: Sequence[str] = ()) -> 
     return [{"seq": seq, "id": id_} for seq, id_ in _those(rows, SQL.listed_names, ns, seqs, ids)]
 
 
+MOST_LOOKED_AT = 10_000
+_BEHIND_IDS = "~"
+"""Greater than all that an id may be made of."""
+
+
+def beginning(rows: Rows, ns: str, beginning: str, *, limit: int) -> list[dict[str, Any]]:
+    """The rows whose id begins so, newest first: a walk down the index of ids, that looks at so many of all namespaces
+    and no further.
+    """
+    names = {"ns": ns, "from": beginning, "behind": beginning + _BEHIND_IDS, "most": MOST_LOOKED_AT, "limit": limit}
+    found = some(rows, ns, [seq for (seq,) in rows(SQL.ids_beginning, names)])
+    return sorted(found, key=lambda row: int(row["seq"]), reverse=True)
+
+
 def _those(rows: Rows, select: str, ns: str, seqs: Iterable[int], ids: Sequence[str]) -> Iterable[tuple[Any, ...]]:
     found: dict[int, tuple[Any, ...]] = {}
     if listed := ",".join(map(str, seqs)):

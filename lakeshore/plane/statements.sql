@@ -454,6 +454,10 @@ FROM invocation
 -- name: listed_names
 SELECT seq, id FROM invocation
 
+-- name: ids_beginning
+SELECT seq FROM (SELECT seq, ns FROM invocation WHERE id >= :from AND id < :behind LIMIT :most)
+WHERE ns = :ns ORDER BY seq DESC LIMIT :limit
+
 -- name: list_queued
 SELECT seq FROM invocation INDEXED BY invocation_queued WHERE ns = :ns AND state = 'queued' AND seq < :before
 

@@ -21,7 +21,7 @@ from types import UnionType
 from typing import Annotated, Any, Final, Literal, NotRequired, Required, TypeAlias, TypeVar
 
 from ..wire.errors import NameError_
-from ..wire.names import check_label, check_namespace, check_queue, check_slug, check_subscription
+from ..wire.names import check_invocation_id, check_label, check_namespace, check_queue, check_slug, check_subscription
 from .http import HttpError, Request
 from .primitives import Wrong, a_bool, a_float, a_map, a_str, an_int, name_of, size_as_json
 
@@ -223,6 +223,7 @@ SLUG: Final = named(check_slug, {"pattern": "^[a-z0-9][a-z0-9-]*$"})
 NAMESPACE: Final = named(check_namespace, {"pattern": "^[a-z0-9][a-z0-9-]{0,63}$"})
 LABEL: Final = named(check_label, {"pattern": "^[a-zA-Z0-9][a-zA-Z0-9_-]{0,63}$"})
 SUBSCRIPTION: Final = named(check_subscription, {"minLength": 1, "maxLength": 200, "format": "subscription"})
+INVOCATION: Final = named(check_invocation_id, {"pattern": "^[A-Za-z0-9_-]{1,64}$"})
 QUEUE: Final = named(check_queue, {"minLength": 1, "maxLength": 200, "format": "queue"})
 
 

@@ -106,6 +106,7 @@ LOOKED_THROUGH = {
     "queued_counts": "the index of what is queued, once, when a server opens its plane",
     "last_seq": "SQLite's own table, of two rows",
     "segments_in_use": "every frame, in a thread, at most once a sweep",
+    "ids_beginning": "ten thousand names of the index of ids at most, for a person's question",
     "listed": "the head of a page, which `listing` completes",
     "listed_names": "as above: `rows` completes it with the numbers of rows",
 }

@@ -102,6 +102,7 @@ AT: dict[tuple[str, str], tuple[str, Wrap | None] | None] = {
     ("POST /v1/namespaces/{ns}/queues", "runConfig.queue"): None,
     ("PATCH /v1/namespaces/{ns}/queues/{name}", "runConfig.queue"): None,
     ("POST /v1/producer/await", "add"): ("invocation", many),
+    ("GET /v1/namespaces/{ns}/invocations", "idPrefix"): ("invocation", None),
     ("POST /v1/namespaces/{ns}/workers/{id}/queues", "add"): ("queue", many),
     ("POST /v1/namespaces/{ns}/workers/{id}/queues", "remove"): ("queue", many),
     ("POST /v1/namespaces/{ns}/payloads/presign", "key"): ("payload", None),

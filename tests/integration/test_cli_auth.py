@@ -444,9 +444,35 @@ def test_the_default_label_is_the_user_and_the_day(operator: Served, run: Run, m
         told = json.loads(out)
         assert (code, told["namespace"], told["scope"]) == (0, ns, "full")
         assert told["name"] in (f"{kept}-{today}".lstrip("-"), f"{kept}-{datetime.now():%Y-%m-%d}".lstrip("-"))
-    code, _out, err = run("--namespace", ns, "admin", "tokens", "create")
-    assert code == 1
-    assert "admin tokens create <label>" in err
+
+
+def test_a_default_label_that_is_taken_gets_a_number(
+    operator: Served, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if f"{datetime.now():%H:%M}" == "23:59":
+        pytest.skip("the day ends in the middle of this test")
+    ns = made(operator)
+    monkeypatch.setenv("LOGNAME", "ada")
+    create = ("--namespace", ns, "admin", "tokens", "create")
+
+    def made_now(*words: str) -> str:
+        code, out, _err = run(*create, *words, "--json")
+        assert code == 0
+        return str(json.loads(out)["name"])
+
+    first = made_now()
+    made_now(f"{first}-3")
+    assert [made_now(), made_now()] == [f"{first}-2", f"{first}-4"]
+    assert run("--namespace", ns, "admin", "tokens", "revoke", token_id(run, ns, f"{first}-2"))[0] == 0
+    assert made_now() == f"{first}-5"
+    code, _out, err = run(*create, first)
+    assert (code, "already" in err) == (1, True), "a label that was chosen is not changed"
+
+
+def token_id(run: Run, ns: str, name: str) -> str:
+    rows = json.loads(run("--namespace", ns, "admin", "tokens", "list", "--json")[1])
+    (found,) = (row["id"] for row in rows if row["name"] == name)
+    return str(found)
 
 
 @pytest.mark.parametrize("scope", ["full", "submit", "worker", "daemon"])

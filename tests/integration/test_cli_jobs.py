@@ -12,7 +12,7 @@ import pytest
 import worker_bodies as bodies
 from served import ADMIN, Served
 
-from lakeshore import HttpDispatch, SyncQueue
+from lakeshore import HttpDispatch, SyncQueue, wire
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -136,6 +136,60 @@ def test_an_unknown_id_exits_1_and_names_it(run: Run) -> None:
         code, out, err = run("jobs", verb, "nosuchid")
         assert (code, out) == (1, "")
         assert "nosuchid" in err
+
+
+def begun(queue: SyncQueue, *ends: str) -> str:
+    """Invocations whose ids begin alike: how."""
+    beginning: str = f"01{secrets.token_hex(6).upper()}"
+    for end in ends:
+        queue.plane.submit(queue.name, wire.pack(1), id=f"{beginning}{end}")
+    return beginning
+
+
+@pytest.mark.parametrize("verb", ["show", "why", "kill", "logs", "retry"])
+def test_the_beginning_of_one_id_is_enough(run: Run, queue: SyncQueue, verb: str) -> None:
+    beginning = begun(queue, "AAAAAAAAAAAA", "BBBBBBBBBBBB")
+    whole = f"{beginning}AAAAAAAAAAAA"
+    if verb == "retry":
+        assert run("jobs", "kill", whole)[0] == 0
+    for said in (f"{beginning}A", f"{beginning}AA…") if verb != "kill" else (f"{beginning}A",):
+        code, out, err = run("jobs", verb, said)
+        assert code == 0, err
+        assert verb == "why" or whole in out + err
+        if verb == "retry":
+            run("jobs", "kill", whole)
+    assert queue.plane.get(f"{beginning}BBBBBBBBBBBB")["state"] == "queued"
+
+
+def test_the_beginning_of_several_ids_names_five_and_of_none_says_so(run: Run, queue: SyncQueue) -> None:
+    beginning = begun(queue, *(f"{n}{'0' * 11}" for n in range(5)))
+    code, out, err = run("jobs", "kill", beginning)
+    assert (code, out) == (1, "")
+    assert [err.count(f"{beginning}{n}0") for n in range(5)] == [1] * 5
+    assert "…" not in err
+    queue.plane.submit(queue.name, wire.pack(1), id=f"{beginning}9{'0' * 11}")
+    code, _out, err = run("jobs", "kill", beginning)
+    assert (code, err.count(f"{beginning}9"), err.count(f"{beginning}0"), "…" in err) == (1, 1, 0, True)
+    assert queue.count() == 6
+    assert run("jobs", "show", f"{beginning}7")[2].count(f"begins with '{beginning}7'") == 1
+    code, _out, err = run("jobs", "show", beginning[:3])
+    assert (code, "at least 4 characters" in err) == (1, True)
+
+
+def test_an_id_that_is_whole_is_itself_though_others_begin_with_it(run: Run, queue: SyncQueue) -> None:
+    beginning = begun(queue, "", "-2")
+    assert run("jobs", "kill", beginning)[1] == f"{beginning} killed\n"
+    assert queue.plane.get(f"{beginning}-2")["state"] == "queued"
+
+
+def test_another_namespaces_ids_begin_nothing_here(run: Run, queue: SyncQueue, server: Served) -> None:
+    beginning = begun(queue, "A")
+    ns = f"n{secrets.token_hex(4)}"
+    server.post("/v1/admin/namespaces", {"name": ns})
+    code, _out, err = run("--namespace", ns, "jobs", "show", beginning)
+    assert (code, "begins with" in err) == (1, True)
+    answer = server.get(f"/v1/namespaces/default/invocations?idPrefix={beginning}&state=queued")
+    assert (answer.status, answer.body["field"]) == (422, "idPrefix")
 
 
 @pytest.mark.inventory("C-195", "C-1218")

@@ -1,18 +1,21 @@
 """`lakeshore admin tokens`: who may call, as what, until when.
 
 Rules: a token's plaintext is printed once, by `create`, and nothing else ever has it. What `create` prints on stdout is
-the token and the line that logs in with it; talk goes to stderr. `--json` and the flags are additions.
+the token and the line that logs in with it; talk goes to stderr. A label that nobody chose is never one that is taken.
+`--json` and the flags are additions.
 Reference: cli/examples/auth.md, "Minting tokens for other people"; api/auth-and-secrets.md, "Token CRUD".
 """
 
 from __future__ import annotations
 
+import itertools
 import shlex
 from datetime import UTC, datetime
 from typing import Any
 
 import click
 
+from lakeshore.client.api import ApiClient
 from lakeshore.client.errors import ApiError
 
 from ..auth import getpass_user, label_for
@@ -54,15 +57,9 @@ def create(
     namespace: str | None,
     url: str | None,
 ) -> None:
-    """Make a token (default label: <user>-<date>). It is shown this once."""
-    name = label or label_for(getpass_user(), f"{datetime.now():%Y-%m-%d}")
+    """Make a token (default label: <user>-<date>, then <user>-<date>-2, …). It is shown this once."""
     with connect_admin(ctx, url, namespace) as server:
-        try:
-            row = server.mint_token(name, scope=scope, ttl_s=ttl)
-        except ApiError as error:
-            if error.status == 409 and label is None and error.hint is None:
-                error.hint = "give it a label of its own: lakeshore admin tokens create <label>"
-            raise
+        row = server.mint_token(label, scope=scope, ttl_s=ttl) if label else _named_by_the_day(server, scope, ttl)
     if as_json:
         print_json({"namespace": server.namespace, **row})
         return
@@ -113,6 +110,21 @@ def revoke(ctx: click.Context, id_: str, as_json: bool, namespace: str | None, u
         print_json(row)
     else:
         click.echo(f"revoked {plain(row.get('name'))} ({plain(row.get('id'))})")
+
+
+def _named_by_the_day(server: ApiClient, scope: str, ttl: float | None) -> dict[str, Any]:
+    """A token of the first label of today's that nobody has; a revoked one keeps its own."""
+    base = label_for(getpass_user(), f"{datetime.now():%Y-%m-%d}")
+    tried: set[str] = set()
+    name = base
+    while True:
+        try:
+            return server.mint_token(name, scope=scope, ttl_s=ttl)
+        except ApiError as error:
+            if error.status != 409:
+                raise
+        tried |= {name, *(str(row.get("name")) for row in server.tokens())}
+        name = next(free for n in itertools.count(2) if (free := f"{base}-{n}") not in tried)
 
 
 def _cells(row: dict[str, Any], now: datetime) -> tuple[str, ...]:

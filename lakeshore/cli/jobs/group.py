@@ -26,6 +26,7 @@ from ..numbers import Age, Whole
 from ..output import age, ahead, duration, indented, local_time, moment, plain, print_json, say
 from ..server import connect, server_options
 from ..watching import watch_option
+from .ids import whole_id
 
 ENDS = STATES[2:]
 _MOST = 200
@@ -106,7 +107,7 @@ def list_(
 def show(ctx: click.Context, id_: str, as_json: bool) -> None:
     """Show one invocation, the whole record."""
     with connect(ctx) as server:
-        row = server.invocation(id_)
+        row = server.invocation(whole_id(server, id_))
     if as_json:
         print_json(row)
     else:
@@ -121,13 +122,13 @@ def show(ctx: click.Context, id_: str, as_json: bool) -> None:
 def why_(ctx: click.Context, id_: str, as_json: bool) -> None:
     """Say why an invocation waits: its queue, its instant, or nobody who could run it."""
     with connect(ctx) as server:
-        row = server.invocation(id_)
+        row = server.invocation(whole_id(server, id_))
     waits = row.get("waits") or {}
     if as_json:
         print_json({"id": row.get("id"), "state": row.get("state"), **(waits or {"reason": None, "message": None})})
         return
     if row.get("state") != "queued":
-        click.echo(f"{id_} does not wait: it is {plain(row.get('state'))}")
+        click.echo(f"{plain(row.get('id'))} does not wait: it is {plain(row.get('state'))}")
         return
     click.echo(plain(waits.get("message") or row.get("why") or "it is queued; this server does not say why"))
     for one in waits.get("workers") or ():
@@ -142,6 +143,7 @@ def why_(ctx: click.Context, id_: str, as_json: bool) -> None:
 def kill(ctx: click.Context, id_: str, as_json: bool) -> None:
     """Kill one invocation: at once when it is queued; one that runs is asked to stop, where its worker can be."""
     with connect(ctx) as server:
+        id_ = whole_id(server, id_)
         try:
             row = server.kill(id_)
         except ApiError as error:
@@ -165,14 +167,15 @@ def retry(ctx: click.Context, ids: tuple[str, ...], as_json: bool) -> int:
     """Queue failed, killed or timed-out invocations again, under the same ids."""
     done, refused = [], 0
     with connect(ctx) as server:
-        for id_ in dict.fromkeys(ids):
+        for said in dict.fromkeys(ids):
             try:
+                id_ = whole_id(server, said)
                 claim = server.invocation(id_).get("claim")  # what was seen: a retry of somebody else's wins once
                 row = server.retry(id_, claim=claim if isinstance(claim, int) else None)
-            except ApiError as error:
-                if error.status in (401, 403):
+            except (ApiError, Failure) as error:
+                if isinstance(error, ApiError) and error.status in (401, 403):
                     raise
-                say(f"error: {id_}: {error}" + (f" (hint: {error.hint})" if error.hint else ""))
+                say(f"error: {said}: {error}" + (f" (hint: {error.hint})" if error.hint else ""))
                 refused += 1
                 continue
             done.append(row)

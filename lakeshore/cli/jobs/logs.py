@@ -28,6 +28,7 @@ from ..named import Named
 from ..numbers import Whole
 from ..output import print_json, say
 from ..server import connect, server_options
+from .ids import whole_id
 
 WAIT_S = 20.0
 LOOK_S = 0.5
@@ -59,6 +60,7 @@ def logs(
         raise Failure("--stdout and --stderr exclude each other", hint="leave both out for both", code=ExitCode.USAGE)
     stream = "stdout" if only_stdout else "stderr" if only_stderr else None
     with connect(ctx) as server:
+        id_ = whole_id(server, id_)
         reader = _Reader(server, id_, attempt=attempt, stream=stream)
         if as_json and not follow:
             _as_json(reader, tail)

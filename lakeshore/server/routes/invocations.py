@@ -19,7 +19,7 @@ from ..app import App
 from ..auth import Caller
 from ..http import HttpError, Request, Response
 from ..render import answer, iso
-from ..shapes import QUEUE, Time, between, closed_shape, length, one_of, whole
+from ..shapes import INVOCATION, QUEUE, Time, between, closed_shape, length, one_of, whole
 from ..structure import bad_field
 from ..waiting import Alike, Why, why
 from .queries import STATE
@@ -32,7 +32,7 @@ _PRUNE_S: Final = 5.0
 
 
 class InvocationPage(TypedDict, total=False):
-    """Which calls; `before` is an earlier answer's `next`."""
+    """Which calls; `before` is an earlier answer's `next`. `idPrefix` is how an id begins, beside `limit` alone."""
 
     state: list[Annotated[str, STATE]]
     worker: str
@@ -40,6 +40,7 @@ class InvocationPage(TypedDict, total=False):
     limit: Annotated[int, whole(1, _MOST)]
     offset: Annotated[int, whole(0, 2**53)]
     before: Annotated[int, whole(0, 2**53)]
+    idPrefix: Annotated[str, INVOCATION]
 
 
 class InvocationShown(TypedDict):
@@ -215,11 +216,18 @@ def _function_id(*named: str) -> str:
 
 @route(InvocationList, query=InvocationPage)
 async def listing(app: App, request: Request, caller: Caller, *, query: InvocationPage) -> Response:
-    """GET /v1/namespaces/:ns/invocations?state&worker&queue&limit&offset: newest first."""
+    """GET /v1/namespaces/:ns/invocations?state&worker&queue&limit&offset: newest first.
+
+    `?idPrefix=` instead of the others: those whose id begins so.
+    """
     states, limit, offset = query.get("state", []), query.get("limit", _LIMIT), query.get("offset", 0)
-    before = query.get("before") or None
+    before, begins = query.get("before") or None, query.get("idPrefix")
+    if begins is not None and (beside := sorted(query.keys() - {"idPrefix", "limit"})):
+        raise bad_field("idPrefix", f"stands beside limit alone: leave {', '.join(beside)} out")
     page = await app.pages.run(
-        functools.partial(
+        functools.partial(rows.beginning, ns=caller.ns, beginning=begins, limit=limit)
+        if begins is not None
+        else functools.partial(
             rows.page,
             ns=caller.ns,
             states=states,
@@ -233,7 +241,7 @@ async def listing(app: App, request: Request, caller: Caller, *, query: Invocati
     whys: dict[Alike, Why] = {}
     found = [row_body(app, row, whys) for row in page]
     told: dict[str, Any] = {"invocations": found, "limit": limit, "offset": offset, "count": len(found)}
-    if len(page) == limit:
+    if len(page) == limit and begins is None:
         told["next"] = page[-1]["seq"]
     return answer(request, told)
 
