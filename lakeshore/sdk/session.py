@@ -23,12 +23,11 @@ MARGIN = 0.1
 
 @dataclass(slots=True)
 class Entry:
-    """One held pair. `usable_until` bounds when an unstarted one may still begin."""
+    """One held pair."""
 
     id: str
     claim: int
     body: Mapping[str, Any]
-    usable_until: float
     started: bool = False
     stop: Callable[[str], None] | None = field(default=None)
 
@@ -58,6 +57,8 @@ class Session:
         self.unsaid: dict[str, dict[str, Any]] = {}
         """Endings by invocation, until they are answered."""
         self._sent_at = 0.0
+        self._usable_until = 0.0
+        """Until when what is held and has not begun may begin: each answer renews all that its poll listed."""
 
     def aim(self, queue: str, kind: str, temperature: float) -> None:
         """What the next polls wish for."""
@@ -106,11 +107,10 @@ class Session:
         if answer.get("status") == 410:
             self.fenced = True
             self.give_back()
-        for entry in self.held.values():
-            entry.usable_until = max(entry.usable_until, usable)
+        self._usable_until = usable
         for command in commands:
             if command["kind"] == "run" and not self.fenced:
-                self._receive(command["body"], usable)
+                self._receive(command["body"])
         return True
 
     def _answered(self, said: Mapping[str, Any]) -> None:
@@ -121,14 +121,14 @@ class Session:
         if result in ("ok", "duplicate", "stale"):
             del self.unsaid[id_]
 
-    def _receive(self, body: Mapping[str, Any], usable: float) -> None:
+    def _receive(self, body: Mapping[str, Any]) -> None:
         id_, claim = str(body["invocation_id"]), int(body["claim"])
         known = self.held.get(id_)
         if known is not None:
             if known.claim >= claim:
                 return
             self.drop(id_, known.claim, "replaced")
-        entry = Entry(id_, claim, body, usable)
+        entry = Entry(id_, claim, body)
         self.held[id_] = entry
         self.ready.append(entry)
 
@@ -140,7 +140,7 @@ class Session:
             entry = self.ready.popleft()
             if self.held.get(entry.id) is not entry:
                 continue
-            if boot_time() > entry.usable_until:
+            if boot_time() > self._usable_until:
                 del self.held[entry.id]  # unlisted from now on: the next poll gives it back
                 continue
             return entry
@@ -199,6 +199,6 @@ class Session:
         return back
 
     def _drop_expired(self) -> None:
-        now = boot_time()
-        for entry in [e for e in self.held.values() if not e.started and now > e.usable_until]:
-            del self.held[entry.id]
+        if boot_time() > self._usable_until:
+            for entry in [e for e in self.held.values() if not e.started]:
+                del self.held[entry.id]
