@@ -11,14 +11,14 @@ import msgpack
 from ..wire.frames import FrameKind, end_frame
 from .contract import Appended, Gap, IllegalTransition, NotHeld, UnknownInvocation
 from .journal import Journal
-from .statements import SQL
+from .statements import SQL, Values
 from .transaction import Transaction
 
 PAGE = 2048
 PAGE_BYTES = 1024 * 1024
 RECENT, LONG_AGO = 128, 65536
 LONGEST_NONCE = 2**32 - 1
-Rows = Callable[[str, dict[str, Any]], list[tuple[Any, ...]]]
+Rows = Callable[[str, Values], list[tuple[Any, ...]]]
 
 
 def put(tx: Transaction, channel: int, claim: int, seq: int, data: bytes, *, final: bool) -> None:

@@ -22,7 +22,7 @@ from .directories import keep_names
 from .journal import Journal
 from .locks import try_lock
 from .logs import Logs
-from .statements import SQL
+from .statements import SQL, Values
 from .transaction import Noted, Transaction
 
 log = logging.getLogger(__name__)
@@ -65,7 +65,7 @@ class Plane:
         self.commit_s = 0.0
         """Seconds that the last COMMIT took, alone."""
 
-    def rows(self, statement: str, values: dict[str, Any]) -> list[tuple[Any, ...]]:
+    def rows(self, statement: str, values: Values) -> list[tuple[Any, ...]]:
         """Read on the writing connection."""
         return self.conn.execute(statement, values).fetchall()
 

@@ -10,7 +10,7 @@ import msgpack
 from . import listing
 from .contract import DELAYED, TERMINAL, Ended
 from .frames import Rows
-from .statements import SQL
+from .statements import SQL, among
 from .transaction import payload_of
 
 _COLUMNS = (
@@ -83,23 +83,36 @@ def _those(rows: Rows, select: str, ns: str, seqs: Iterable[int], ids: Sequence[
 
 def ended(rows: Rows, ns: str, invocation_id: str) -> Ended:
     """What a waiter is told: terminal with its result or error, `pending`, `unknown` or `purged` (K-22)."""
-    found = rows(SQL.ended, {"id": invocation_id})
-    if not found:
-        grave = rows(SQL.tombstone, {"id": invocation_id})
-        return Ended(id=invocation_id, state="purged" if grave and grave[0][0] == ns else "unknown")
-    owner, state, attempt, error, *result = found[0]
+    (one,) = ended_many(rows, ns, [invocation_id])
+    return one
+
+
+def ended_many(rows: Rows, ns: str, ids: Sequence[str]) -> list[Ended]:
+    """The same of each, in order."""
+    if not ids:
+        return []
+    found = {row[0]: _ended(ns, *row) for row in rows(*among(SQL.ended, ids))}
+    return [found.get(id_) or _gone(rows, ns, id_) for id_ in ids]
+
+
+def _ended(ns: str, id_: str, owner: str, state: str, attempt: int, error: bytes | None, *result: Any) -> Ended:
     if owner != ns:
-        return Ended(id=invocation_id, state="unknown")
+        return Ended(id=id_, state="unknown")
     if state not in TERMINAL:
-        return Ended(id=invocation_id, state="pending", row_state=shown(state), attempt=attempt)
+        return Ended(id=id_, state="pending", row_state=shown(state), attempt=attempt)
     return Ended(
-        id=invocation_id,
+        id=id_,
         state=state,
         row_state=state,
         result=b"" if result[2] is None else payload_of(result),
         error=error,
         attempt=attempt,
     )
+
+
+def _gone(rows: Rows, ns: str, id_: str) -> Ended:
+    grave = rows(SQL.tombstone, {"id": id_})
+    return Ended(id=id_, state="purged" if grave and grave[0][0] == ns else "unknown")
 
 
 def shown(state: str) -> str:

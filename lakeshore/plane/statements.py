@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import pkgutil
 import re
+from collections.abc import Sequence
 from types import SimpleNamespace
+from typing import Any
+
+Values = dict[str, Any] | tuple[Any, ...]
+"""Of a statement: by name, or by place."""
 
 _VALUE = re.compile(r":(\w+)")
 _HEADING = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
@@ -28,10 +34,13 @@ def in_order(statement: str, names: str) -> str:
     return _VALUE.sub(lambda value: f"?{places[value[1]]}", statement)
 
 
-def among(statement: str, those: list[str]) -> tuple[str, tuple[str, ...]]:
-    """(statement, values) where `:those` stands for all of these, of which there is one at least. Numbers of them are
-    rounded up, so that few statements are prepared.
-    """
+def among(statement: str, those: Sequence[str]) -> tuple[str, tuple[str, ...]]:
+    """(statement, values) where `:those` stands for all of these, of which there is one at least."""
     places = 1 << (len(those) - 1).bit_length()
-    text = statement.replace(":those", ",".join("?" * places))
-    return text, (*those, *those[:1] * (places - len(those)))
+    return _with_places(statement, places), (*those, *(those[0],) * (places - len(those)))
+
+
+@functools.lru_cache(maxsize=256)
+def _with_places(statement: str, places: int) -> str:
+    """Their numbers are rounded up, so that few statements are prepared."""
+    return statement.replace(":those", ",".join("?" * places))

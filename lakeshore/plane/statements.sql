@@ -439,8 +439,8 @@ FROM invocation WHERE id = :id AND ns = :ns
 SELECT seq, ns, state FROM invocation WHERE id = :id
 
 -- name: ended
-SELECT i.ns, i.state, i.attempt, i.error, r.data, r.blob, r.size, r.sha256
-FROM invocation AS i LEFT JOIN result AS r ON r.seq = i.seq AND i.state = 'succeeded' WHERE i.id = :id
+SELECT i.id, i.ns, i.state, i.attempt, i.error, r.data, r.blob, r.size, r.sha256
+FROM invocation AS i LEFT JOIN result AS r ON r.seq = i.seq AND i.state = 'succeeded' WHERE i.id IN (:those)
 
 -- name: finished_since
 SELECT id, finished_at FROM invocation WHERE finished_at IS NOT NULL AND finished_at >= :since

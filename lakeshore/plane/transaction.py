@@ -13,7 +13,7 @@ from typing import Any
 from .blobs import Blobs
 from .contract import BlobRef, Payload
 from .journal import Journal
-from .statements import SQL, in_order
+from .statements import SQL, Values, in_order
 
 Count = tuple[str, str, str]
 """Namespace, queue, state: what rows are counted by."""
@@ -43,20 +43,20 @@ class Transaction:
         self.noted = noted
         """Which rows it changes, in order; None while nobody wants to know."""
 
-    def one(self, statement: str, values: dict[str, Any]) -> tuple[Any, ...] | None:
+    def one(self, statement: str, values: Values) -> tuple[Any, ...] | None:
         """The first row of a statement; the statement has run to its end."""
         rows = self.conn.execute(statement, values).fetchall()
         return rows[0] if rows else None
 
-    def all(self, statement: str, values: dict[str, Any] | tuple[Any, ...]) -> list[tuple[Any, ...]]:
+    def all(self, statement: str, values: Values) -> list[tuple[Any, ...]]:
         """Every row of a statement."""
         return self.conn.execute(statement, values).fetchall()
 
-    def change(self, statement: str, values: dict[str, Any] | tuple[Any, ...]) -> int:
+    def change(self, statement: str, values: Values) -> int:
         """Run a guarded write; how many rows it changed."""
         return self.conn.execute(statement, values).rowcount
 
-    def change_many(self, statement: str, rows: Iterable[tuple[Any, ...] | dict[str, Any]]) -> int:
+    def change_many(self, statement: str, rows: Iterable[Values]) -> int:
         """Run a write for each row of values, by name or in the order of its `?`; how many rows it changed."""
         return self.conn.executemany(statement, rows).rowcount
 

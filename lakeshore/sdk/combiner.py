@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from ..plane.plane import Plane
+from ..plane.statements import Values
 from ..plane.transaction import Transaction
 
 T = TypeVar("T")
@@ -44,7 +45,7 @@ class Combiner:
             raise item.answer
         return item.answer  # type: ignore[no-any-return]  # a batch is heterogeneous; this item holds a T
 
-    def rows(self, statement: str, values: dict[str, Any]) -> list[tuple[Any, ...]]:
+    def rows(self, statement: str, values: Values) -> list[tuple[Any, ...]]:
         """Read between commits."""
         with self.turn:
             return self.plane.rows(statement, values)

@@ -22,7 +22,7 @@ from ..plane.contract import TERMINAL, Report, Settled, Wish
 from ..plane.contract import Claimed as Taken
 from ..plane.database import Durability
 from ..plane.runs import has_queued
-from ..plane.statements import SQL
+from ..plane.statements import SQL, Values
 from ..plane.transaction import Transaction
 from ..wire.states import LOCAL_NAMES
 from . import local_losses, outcomes
@@ -405,7 +405,7 @@ class Dispatch:
     def _write(self, verb: Callable[[Transaction], T]) -> T:
         return self._state().write(verb)
 
-    def _rows(self, statement: str, values: dict[str, Any]) -> list[tuple[Any, ...]]:
+    def _rows(self, statement: str, values: Values) -> list[tuple[Any, ...]]:
         return self._state().rows(statement, values)
 
     def _hint(self) -> str | None:

@@ -16,7 +16,7 @@ from ..plane.database import Durability
 from ..plane.directories import make_directories
 from ..plane.plane import Plane, failure_of
 from ..plane.soundness import check_files
-from ..plane.statements import SQL
+from ..plane.statements import SQL, Values
 from ..plane.transaction import Transaction
 from .combiner import Combiner
 from .errors import DispatchError
@@ -87,7 +87,7 @@ class OpenPlane:
         finally:
             self._tidy()
 
-    def rows(self, statement: str, values: dict[str, Any]) -> list[tuple[Any, ...]]:
+    def rows(self, statement: str, values: Values) -> list[tuple[Any, ...]]:
         """Read between commits."""
         return self.combiner.rows(statement, values)
 

@@ -13,6 +13,7 @@ import trio
 
 from ..plane.database import connect_reader
 from ..plane.frames import Rows
+from ..plane.statements import Values
 from ..wire.names import Ulids
 from .admission import Admission
 from .auth import Caller, Gate
@@ -56,7 +57,7 @@ class PageReader:
         """Close the connection."""
         self._conn.close()
 
-    def _rows(self, statement: str, values: dict[str, Any]) -> list[tuple[Any, ...]]:
+    def _rows(self, statement: str, values: Values) -> list[tuple[Any, ...]]:
         return self._conn.execute(statement, values).fetchall()
 
 

@@ -34,7 +34,7 @@ from ..plane.contract import (
 )
 from ..plane.database import connect_reader
 from ..plane.plane import Plane
-from ..plane.statements import SQL
+from ..plane.statements import SQL, Values
 from ..plane.transaction import Transaction
 from ..wire.values import value
 from .feeds import Feeds
@@ -102,7 +102,7 @@ class Dispatcher:
 
     # -- reads
 
-    def rows(self, statement: str, values: dict[str, Any]) -> list[tuple[Any, ...]]:
+    def rows(self, statement: str, values: Values) -> list[tuple[Any, ...]]:
         """Read what is committed."""
         return self._reader.execute(statement, values).fetchall()
 

@@ -16,6 +16,7 @@ import trio
 from ..plane import claims, queues
 from ..plane.contract import Claimed, PollAnswer, Wish
 from ..plane.plane import Plane
+from ..plane.statements import Values
 from ..plane.transaction import Transaction
 from ..wire.run_configs import Offer
 from .parking import Parked, Parking
@@ -37,7 +38,7 @@ class Owner(Protocol):
     clock: Callable[[], float]
 
     def note_claims(self, runs: Sequence[Claimed], session: tuple[str, str, str], now: float) -> None: ...
-    def rows(self, statement: str, values: dict[str, Any]) -> list[tuple[Any, ...]]: ...
+    def rows(self, statement: str, values: Values) -> list[tuple[Any, ...]]: ...
 
 
 class _Matched(NamedTuple):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
 
 import trio
 
@@ -14,6 +15,7 @@ from .waiters import Parker, Waiters, WatchSet
 
 ANSWER_BYTES = 4 * 1024 * 1024
 GATHER_S = 0.002
+READ_AT_ONCE = 32
 MANY = 8
 """While so many ids are waited for, an answer with fewer gathers a little: each costs a request."""
 
@@ -38,7 +40,7 @@ class Results:
         """A submit carried the session of a watch: the set holds its id from now on. Sent `again` it may have ended."""
         watch = self._waiters.watch_set(ns, session, trio.current_time())
         if again:
-            self._watch_id(watch, ns, id_)
+            self._watch_ids(watch, ns, [id_])
         else:
             self._waiters.watch(watch, id_)
 
@@ -68,8 +70,7 @@ class Results:
         """What of a watch set has ended since it was last asked. A client that counts on more ids is told at once."""
         watch = self._waiters.watch_set(ns, session, trio.current_time())
         self._waiters.drop(watch, drop)
-        for id_ in add:
-            self._watch_id(watch, ns, id_)
+        self._watch_ids(watch, ns, add)
         if waiting > len(watch.pending) + len(watch.ready):
             return Watched(ended=(), more=bool(watch.ready), resync=True)
         if watch.parker is not None:
@@ -87,18 +88,20 @@ class Results:
         answers: list[Ended] = []
         size = 0
         while watch.ready and size < ANSWER_BYTES:
-            id_ = next(iter(watch.ready))
-            del watch.ready[id_]
-            ended = rows.ended(self._rows, ns, id_)
-            if ended.state == "pending":  # retried by hand since
-                self._waiters.watch(watch, id_)
-                continue
-            answers.append(ended)
-            size += len(ended.result) if isinstance(ended.result, bytes) else 256
+            ids = list(islice(watch.ready, READ_AT_ONCE))
+            for ended in rows.ended_many(self._rows, ns, ids):
+                del watch.ready[ended.id]
+                if ended.state == "pending":  # retried by hand since
+                    self._waiters.watch(watch, ended.id)
+                    continue
+                answers.append(ended)
+                size += len(ended.result) if isinstance(ended.result, bytes) else 256
         return Watched(ended=answers, more=bool(watch.ready))
 
-    def _watch_id(self, watch: WatchSet, ns: str, id_: str) -> None:
-        if rows.ended(self._rows, ns, id_).state == "pending":
-            self._waiters.watch(watch, id_)
-        else:
-            self._waiters.ended(watch, id_)
+    def _watch_ids(self, watch: WatchSet, ns: str, ids: Sequence[str]) -> None:
+        for first in range(0, len(ids), READ_AT_ONCE):
+            for ended in rows.ended_many(self._rows, ns, ids[first : first + READ_AT_ONCE]):
+                if ended.state == "pending":
+                    self._waiters.watch(watch, ended.id)
+                else:
+                    self._waiters.ended(watch, ended.id)
