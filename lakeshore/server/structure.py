@@ -161,14 +161,15 @@ _LOCALS: Final = {
     "_bytes": some_bytes,
     "_map": a_map,
 }
-_CHECKS: Final[dict[Any, str]] = {
-    str: "if type({0}) is not str or not {0}.isascii(): {0} = _str({0})",
-    int: "{0} = _int({0})",
-    float: "{0} = _float({0})",
-    bool: "if type({0}) is not bool: _bool({0})",
-    dict[str, Any]: "if {0} or type({0}) is not dict: {0} = _map({0})",
-    bytes: "if type({0}) is not bytes: _bytes({0})",
+_CHECKED: Final[dict[Any, str]] = {
+    str: "{0} if type({0}) is str and {0}.isascii() else _str({0})",
+    int: "_int({0})",
+    float: "_float({0})",
+    bool: "{0} if type({0}) is bool else _bool({0})",
+    dict[str, Any]: "{0} if not {0} and type({0}) is dict else _map({0})",
+    bytes: "{0} if type({0}) is bytes else _bytes({0})",
 }
+"""Expressions that are a value of this type, or raise."""
 
 _readers: dict[tuple[type[Any], str], Callable[[Any], Any]] = {}
 
@@ -193,11 +194,11 @@ def _make_reader(shape: type[Any], encoding: str) -> Callable[[Any], Any]:
         name, kind = f"its_{field.name}", _without_none(hints[field.name])  # a field may be called `type`, or `dict`
         lines.append(f"    {name} = _get({field.name!r})")
         lines.append(f"    if {name} is None: {_absent(field, names)}")
-        if kind not in _CHECKS or (kind is bytes and encoding is JSON):
+        if kind in _CHECKED and not (kind is bytes and encoding is JSON):
+            lines.append(f"    else: {name} = {_CHECKED[kind].format(name)}")
+        else:
             names[f"_read_{name}"] = _read_of(kind, encoding)
             lines.append(f"    else: {name} = _read_{name}({name})")
-        else:
-            lines += ["    else:", f"        {_CHECKS[kind].format(name)}"]
     lines.append(f"    return _shape({', '.join(f'{field.name}=its_{field.name}' for field in fields)})")
     exec("\n".join(lines), names)  # noqa: S102 - made of the names and types of our own classes alone
     return typing.cast("Callable[[Any], Any]", names["read"])
@@ -225,10 +226,25 @@ def _read_of(kind: Any, encoding: str) -> Callable[[Any], Any]:
     if typing.get_origin(kind) is not tuple:
         return text_or_number
     if arguments[1:] == (Ellipsis,):
+        if (read := _read_simple_array(arguments[0], encoding)) is not None:
+            return read
         one = _read_of(arguments[0], encoding)
         return lambda items: tuple([one(item) for item in _list(items)])
     parts = [_read_of(part, encoding) for part in arguments]
     return lambda items: tuple([part(item) for part, item in zip(parts, _list(items), strict=True)])
+
+
+def _read_simple_array(kind: Any, encoding: str) -> Callable[[Any], Any] | None:
+    """A function from source, as above, for many values of a primitive type or for many tuples of such."""
+    parts = typing.get_args(kind) if typing.get_origin(kind) is tuple else (kind,)
+    if not all(part in _CHECKED and not (part is bytes and encoding is JSON) for part in parts):
+        return None
+    checked = ", ".join(_CHECKED[part].format(f"its_{place}") for place, part in enumerate(parts))
+    its = ", ".join(f"its_{place}" for place in range(len(parts)))
+    one, each = (checked, "_list(_value)") if parts == (kind,) else (f"({checked})", "map(_list, _list(_value))")
+    names: dict[str, Any] = {**_LOCALS, "_list": _list}
+    exec(f"def read(_value): return tuple([{one} for {its} in {each}])", names)  # noqa: S102 - as above
+    return typing.cast("Callable[[Any], Any]", names["read"])
 
 
 _PRIMITIVES: Final[dict[Any, Callable[[Any], Any]]] = {

@@ -43,3 +43,43 @@ def test_every_shape_of_the_protocol_is_read_without_the_slow_way(shape: type[An
     required = {field.name for field in dataclasses.fields(shape) if field.default is field.default_factory}
     if required <= given.keys():
         made._reader(shape, MSGPACK)(given)
+
+
+@value
+class Arrays:
+    """Arrays of primitives and of tuples of them."""
+
+    held: tuple[messages.Held, ...] = ()
+    ids: tuple[str, ...] = ()
+    parts: tuple[tuple[str, bytes], ...] = ()
+
+
+@pytest.mark.parametrize("encoding", [MSGPACK, JSON])
+@pytest.mark.parametrize(
+    ("given", "where"),
+    [
+        ({"held": [["a", 1, True], ["é", 2**63 - 1, False]], "ids": ["x"]}, None),
+        ({"held": [], "ids": [], "parts": []}, None),
+        ({"held": ["abc"]}, "held[0]"),
+        ({"held": [["a", 1, True], ["a", 1]]}, "held[1]"),
+        ({"held": [["a", 1, True, 1]]}, "held[0]"),
+        ({"held": [["a", True, True]]}, "held[0]"),
+        ({"held": [["a", 2**64, True]]}, "held[0]"),
+        ({"held": [["a", 1, 1]]}, "held[0]"),
+        ({"held": [["\ud800", 1, True]]}, "held[0]"),
+        ({"held": {"a": 1}}, "held"),
+        ({"ids": "ab"}, "ids"),
+        ({"ids": ["a", None]}, "ids[1]"),
+        ({"parts": [["a", 1]]}, "parts[0]"),
+    ],
+)
+def test_an_array_has_what_it_says_or_the_element_is_named(
+    given: dict[str, Any], where: str | None, encoding: str
+) -> None:
+    if where is None:
+        read = made._reader(Arrays, encoding)(given)
+        assert [list(map(list, read.held)), list(read.ids)] == [given["held"], given["ids"]]
+        return
+    with pytest.raises(HttpError) as refused:
+        made.structure(given, Arrays, encoding)
+    assert refused.value.field == where

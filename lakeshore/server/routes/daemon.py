@@ -13,7 +13,19 @@ from typing import Any, Final
 import msgpack
 import trio
 
-from ...plane.contract import KINDS, Claimed, Held, Loss, Poll, PollAnswer, Report, Settled, Superseded, Wish
+from ...plane.contract import (
+    INLINE_BYTES,
+    KINDS,
+    Claimed,
+    Held,
+    Loss,
+    Poll,
+    PollAnswer,
+    Report,
+    Settled,
+    Superseded,
+    Wish,
+)
 from ...plane.statements import SQL
 from ...wire.errors import NameError_
 from ...wire.messages import (
@@ -390,8 +402,9 @@ class _Acks:
         acks = cls()
         for place, raw in enumerate(items):
             try:
-                item = structure(raw, AckItem, encoding)
-                report = await _report(app, caller, item, worker)
+                report = _usual(app, caller, raw, worker)
+                if report is None:
+                    report = await _report(app, caller, structure(raw, AckItem, encoding), worker)
             except (HttpError, NameError_) as error:
                 refused = as_result(error)
                 del refused["status"]
@@ -435,6 +448,26 @@ async def ack(app: App, request: Request, caller: Caller) -> Response:
     if done.result == "stale":
         told["ignored"] = True
     return answer(request, told)
+
+
+_USUAL: Final = frozenset(("invocation_id", "claim", "state", "result_blob", "error"))
+
+
+def _usual(app: App, caller: Caller, raw: Any, worker: str | None) -> Report | None:
+    """The report of a claim that succeeded with a small result, as nearly all do; None for an ack that says more."""
+    if type(raw) is not dict or not raw.keys() <= _USUAL:
+        return None
+    if raw.get("state") != "succeeded" or raw.get("error") is not None:
+        return None
+    claim, result = raw.get("claim"), raw.get("result_blob")
+    if type(result) is not bytes or len(result) >= INLINE_BYTES or type(claim) is not int or not 0 < claim < 2**63:
+        return None
+    id_ = check_invocation_id(raw.get("invocation_id"))
+    worker = worker or caller.worker
+    if worker is not None:
+        check_binding(caller, worker)
+    check_claim(app, caller, id_, claim)
+    return Report(ns=caller.ns, id=id_, outcome="succeeded", claim=claim, worker=worker, result=result)
 
 
 async def _report(app: App, caller: Caller, item: AckItem, worker: str | None) -> Report:
@@ -497,6 +530,10 @@ def check_claim(app: App, caller: Caller, id_: str, claim: int | None) -> None:
     A claim never changes hands: a later one has another number, and what comes of an older one is stale.
     """
     if caller.worker is None or claim is None:
+        return
+    lease = app.dispatcher.leases.holder(id_)
+    if lease is not None and lease.ns == caller.ns and lease.claim == claim:
+        check_binding(caller, lease.worker)
         return
     for held, worker in app.dispatcher.rows(SQL.claim_holder, {"ns": caller.ns, "id": id_}):
         if held == claim and worker is not None:
