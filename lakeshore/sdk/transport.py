@@ -11,7 +11,6 @@ Reference: python-sdk/udf.md, "How the function crosses the wire"; api/function-
 from __future__ import annotations
 
 import functools
-import hashlib
 import importlib
 import inspect
 import pickle
@@ -21,6 +20,7 @@ import textwrap
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from lakeshore._sha256 import sha256
 from lakeshore.sdk.errors import TransportError, WorkerError
 from lakeshore.sdk.functions import TRANSPORTS, UDF, file_stamp, inner, reference_of, walk
 from lakeshore.wire.names import ANY_SOURCE
@@ -143,7 +143,7 @@ def _where(fn: Any, name: str) -> str:
 
 
 def _sha256(blob: bytes) -> str:
-    return "sha256:" + hashlib.sha256(blob).hexdigest()
+    return "sha256:" + sha256(blob).hexdigest()
 
 
 # --- source stamps

@@ -14,7 +14,6 @@ Reference: api/function-protocol.md, "The workdir contract"; nymph/daemons.md.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import json
 import logging
@@ -23,7 +22,7 @@ import signal
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from lakeshore.wire import Envelope
 from lakeshore.wire.errors import WireError
@@ -38,7 +37,7 @@ from ..transport import POLICIES
 from .frame_files import FrameFiles
 from .process import hide_secrets, token
 
-WARM = "--warm"
+WARM, ALLOW_PICKLED = "--warm", "--allow-pickled"
 ARGS, RESULT, ERROR = "args.msgpack", "result.msgpack", "error.json"
 FAILED = 1
 
@@ -81,11 +80,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     return _end(directory, ending)
 
 
-def _arguments(argv: Sequence[str]) -> argparse.Namespace:
+class _Given(NamedTuple):
+    """What the command line and the environment say."""
+
+    root: str | None
+    allow_pickled: bool
+    runtime_policy: str
+
+
+def _arguments(argv: Sequence[str]) -> _Given:
     root = os.environ.get("LAKESHORE_ROOT") or None
     policy = os.environ.get("LAKESHORE_RUNTIME_POLICY") or "minor"
-    if not argv and policy in POLICIES:  # as nearly always: a parser costs a quarter of a short job
-        return argparse.Namespace(root=root, allow_pickled=False, runtime_policy=policy)
+    if policy in POLICIES and list(argv) in ([], [ALLOW_PICKLED]):  # a parser costs a quarter of a short job
+        return _Given(root, allow_pickled=bool(argv), runtime_policy=policy)
+    import argparse  # wall: as said above
+
     parser = argparse.ArgumentParser(
         prog="python -m dreamlake.lakeshore.daemon.entry",
         description=f"Run the invocation whose {ARGS} is in the working directory.",
@@ -93,12 +102,12 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
     )
     add = parser.add_argument
     add("--root", default=root, help="root of dls.run keys (LAKESHORE_ROOT; cwd)")
-    add("--allow-pickled", action="store_true", help="run a function that was sent by value")
+    add(ALLOW_PICKLED, action="store_true", help="run a function that was sent by value")
     add("--runtime-policy", default=policy, help="strict | minor | off (LAKESHORE_RUNTIME_POLICY)")
     given = parser.parse_args(argv)
     if given.runtime_policy not in POLICIES:
         parser.error(f"unknown runtime policy {given.runtime_policy!r}; use strict | minor | off")
-    return given
+    return _Given(given.root, given.allow_pickled, given.runtime_policy)
 
 
 def _work(directory: str) -> Claimed:

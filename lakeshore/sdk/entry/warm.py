@@ -133,13 +133,12 @@ def _flush() -> None:
 
 
 def _rehearse() -> None:
-    """What a first job would find out by itself: modules that are imported late, patterns that are compiled once."""
-    import gettext  # wall: as below
-    import importlib.util  # wall: as below
-    import locale  # wall: as below
-    import shutil  # wall: only a nest has the time
+    """What a first job would find out by itself: modules that are imported late, patterns that are compiled once. What
+    only some jobs need is theirs to load: each library that is there costs all of them, as they are forked and end.
+    """
+    import importlib.util  # wall: only a nest has the time
 
-    assert all((gettext, importlib.util, locale, shutil)), "imported for whoever comes next"
+    assert importlib.util, "imported for whoever comes next"
     source_hash(_hear)
 
 
