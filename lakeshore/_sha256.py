@@ -1,4 +1,4 @@
-"""`sha256` without OpenSSL: as quick for a few kilobytes, and what loads it need not load and take down a large library.
+"""`sha256` without OpenSSL: as quick for a few kilobytes, and no large library is loaded and taken down for it.
 
 A process that is forked for one short function pays for every page that its libraries touch as it ends.
 """

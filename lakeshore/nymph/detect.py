@@ -1,8 +1,8 @@
 """What this host is and can run: asked once at boot, and again after a setup script that may have changed it.
 
-Rules: everything is asked at the same time; each question has its own limit and all together have one, so that no
-two slow ones follow each other. What has no answer by then is None, and never an error. A host with none of the tools
-and no metadata service waits for that service alone (0.6 s).
+Rules: everything is asked at the same time, programs by `detecting/questions`, and all together have one limit. What
+has no answer by then is None, and never an error. A host with none of the tools and no metadata service waits for that
+service alone (0.6 s).
 A runner is detected where what it needs has answered: docker its daemon, gvisor the runtime registered with it, slurm
 and kube as documented. Files are read by a thread, which is left behind if a dead network mount holds it.
 Reference: nymph/daemons, "Host detection"; nymph/protocol, "Hello"; N-065, N-071…N-089.
@@ -22,9 +22,10 @@ import trio
 
 from .._version import __version__
 from ..wire.messages import PROTOCOL_VERSION, Versions
-from .detecting.commands import first_line, output_of, program_of, python_of
+from .detecting.commands import first_line, program_of, python_of
 from .detecting.hardware import cpu_of, cpu_of_darwin, gpus_of, memory_limit_of, memory_of, memory_of_darwin
 from .detecting.metadata import ask_aws, ask_gcp
+from .detecting.questions import LIMIT_S, Questions
 from .detecting.system import (
     CLOUDS,
     cluster_name_of,
@@ -35,26 +36,8 @@ from .detecting.system import (
 )
 from .detecting.tags import host_tags
 
-LIMIT_S: Final = 2.5
-"""For everything; a cluster's API server has 2 s of it, as kubectl is told."""
 METADATA_LIMIT_S: Final = 0.6
 
-COMMANDS: Final[dict[str, tuple[str, ...]]] = {
-    "runsc": ("runsc", "--version"),
-    "docker": ("docker", "version", "--format", "{{.Server.Version}}"),
-    "docker runtimes": ("docker", "info", "--format", "{{json .Runtimes}}"),
-    "python3": ("python3", "--version"),
-    "python": ("python", "--version"),
-    "sbatch": ("sbatch", "--version"),
-    "kubectl": ("kubectl", "version", "--client=false", "--request-timeout=2s", "--output=json"),
-    "kube context": ("kubectl", "config", "current-context"),
-    "gpus": ("nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"),
-    "cuda": ("nvidia-smi",),
-}
-DARWIN_COMMANDS: Final[dict[str, tuple[str, ...]]] = {
-    "sysctl": ("sysctl", "-n", "machdep.cpu.brand_string", "hw.logicalcpu", "hw.memsize"),
-    "sw_vers": ("sw_vers",),
-}
 FILES: Final = (
     "etc/os-release",
     "usr/lib/os-release",
@@ -189,28 +172,27 @@ async def ask(
     environ: Mapping[str, str] = os.environ,
     limit_s: float = LIMIT_S,
     metadata_limit_s: float = METADATA_LIMIT_S,
+    asked: Questions | None = None,
 ) -> Found:
-    """Ask everything at once; what has not answered after `limit_s` seconds is left out. Never raises."""
+    """Ask everything at once; what has not answered after `limit_s` seconds is left out. `asked` are questions that are
+    under way already. Never raises.
+    """
     told: dict[str, Any] = {}
-    texts: dict[str, str | None] = {}
     system, _, release, _, arch = os.uname()
+    questions = asked or Questions(environ, limit_s=limit_s, darwin=system == "Darwin")
+    thread = partial(trio.to_thread.run_sync, abandon_on_cancel=True)
 
-    async def note(into: dict[str, Any], name: str, question: Callable[[], Awaitable[Any]]) -> None:
-        into[name] = await question()
+    async def note(name: str, question: Callable[[], Awaitable[Any]]) -> None:
+        told[name] = await question()
 
     async with trio.open_nursery() as nursery:
         nursery.cancel_scope.deadline = trio.current_time() + limit_s
-        start = nursery.start_soon
-        commands = COMMANDS | (DARWIN_COMMANDS if system == "Darwin" else {})
-        for name, argv in commands.items():
-            question = partial(
-                output_of, argv, environ=environ, limit_s=limit_s, stderr_too=name in ("python", "python3")
-            )
-            start(note, texts, name, question)
-        start(note, told, "sinfo", partial(program_of, "sinfo", environ))
-        start(note, told, "aws", partial(ask_aws, environ, metadata_limit_s))
-        start(note, told, "gcp", partial(ask_gcp, environ, metadata_limit_s))
-        start(note, told, "files", partial(trio.to_thread.run_sync, read_files, root, abandon_on_cancel=True))
+        nursery.start_soon(note, "sinfo", partial(thread, program_of, "sinfo", environ))
+        nursery.start_soon(note, "aws", partial(ask_aws, environ, metadata_limit_s))
+        nursery.start_soon(note, "gcp", partial(ask_gcp, environ, metadata_limit_s))
+        nursery.start_soon(note, "files", partial(thread, read_files, root))
+        nursery.start_soon(thread, questions.texts)
+    texts = questions.texts()  # at once now: their time is over as well
     return Found(
         files=told.get("files") or {},
         texts=texts,
@@ -231,9 +213,11 @@ async def detect(
     environ: Mapping[str, str] = os.environ,
     limit_s: float = LIMIT_S,
     metadata_limit_s: float = METADATA_LIMIT_S,
+    asked: Questions | None = None,
 ) -> HostFacts:
-    """What this host is, within `limit_s` seconds."""
-    return facts_of(await ask(root=root, environ=environ, limit_s=limit_s, metadata_limit_s=metadata_limit_s))
+    """What this host is, within `limit_s` seconds; see `ask`."""
+    found = await ask(root=root, environ=environ, limit_s=limit_s, metadata_limit_s=metadata_limit_s, asked=asked)
+    return facts_of(found)
 
 
 def read_files(root: Path) -> dict[str, str]:

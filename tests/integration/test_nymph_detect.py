@@ -17,9 +17,10 @@ from pathlib import Path
 import pytest
 import trio
 
-from lakeshore.nymph.detect import COMMANDS, HostFacts, detect
+from lakeshore.nymph.detect import HostFacts, detect
 from lakeshore.nymph.detecting.commands import output_of
 from lakeshore.nymph.detecting.metadata import ask_aws, ask_gcp
+from lakeshore.nymph.detecting.questions import COMMANDS
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "detect"
 SHUT = {"AWS_EC2_METADATA_DISABLED": "true", "NO_GCE_CHECK": "true"}
@@ -55,10 +56,7 @@ class Host:
         return trio.run(ask)
 
     def ask(self, *argv: str, limit_s: float = 20.0, stderr_too: bool = False) -> str | None:
-        async def ask() -> str | None:
-            return await output_of(argv, environ=self.environ, limit_s=limit_s, stderr_too=stderr_too)
-
-        return trio.run(ask)
+        return output_of(argv, environ=self.environ, limit_s=limit_s, stderr_too=stderr_too)
 
 
 @pytest.fixture
@@ -143,6 +141,30 @@ def test_kube_is_kubectl_that_reaches_its_server(host: Host) -> None:
     assert (host.detect().tags, host.detect().runners) == (("host=local",), ())
 
 
+@pytest.mark.parametrize(
+    ("tool", "answers", "asked"),
+    [
+        ("kubectl", "exit 1", 1),
+        ("kubectl", cat("kubectl-version"), 2),
+        ("docker", "exit 1", 1),
+        ("docker", cat("docker-version"), 2),
+        ("nvidia-smi", "exit 1", 1),
+        ("nvidia-smi", cat("nvidia-smi-query"), 2),
+    ],
+)
+def test_a_tool_that_finds_nothing_is_not_asked_for_more(host: Host, tool: str, answers: str, asked: int) -> None:
+    host.tool(tool, f'echo "$*" >> {host.root}/asked\n{answers}')
+    host.detect()
+    assert len((host.root / "asked").read_text().splitlines()) == asked
+
+
+def test_python_is_asked_only_where_python3_does_not_say(host: Host) -> None:
+    host.tool("python3", "echo Python 3.11.2")
+    host.tool("python", f"touch {host.root}/asked; echo Python 3.9.1")
+    assert host.detect().versions.python == "Python 3.11.2"
+    assert not (host.root / "asked").exists()
+
+
 # ---- what hangs, fails or says too much
 
 
@@ -175,10 +197,8 @@ def test_a_tool_that_is_missing_or_cannot_be_run_says_nothing(host: Host) -> Non
 def test_a_tool_gets_no_stdin_and_plain_words(host: Host) -> None:
     host.tool("runsc", "read -r line && exit 1; echo $LC_ALL")
     program = (
-        "import trio\n"
-        "from functools import partial\n"
         "from lakeshore.nymph.detecting.commands import output_of\n"
-        f"print(trio.run(partial(output_of, ['runsc'], environ={host.environ!r}, limit_s=20)))\n"
+        f"print(output_of(['runsc'], environ={host.environ!r}, limit_s=20))\n"
     )
     done = subprocess.run([sys.executable, "-c", program], input="a line\n", capture_output=True, text=True, check=True)
     assert done.stdout == "C\n"
