@@ -9,10 +9,11 @@ import os
 import sys
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import Any, Generic, TypeVar
+from time import monotonic
+from typing import Any, Generic, Protocol, TypeVar
 
 T = TypeVar("T")
 
@@ -127,6 +128,120 @@ class _TrioPromise(Promise[T]):
 def promise() -> Promise[Any]:
     """A promise to the loop that runs."""
     return _TrioPromise() if _trio_runs() else _AsyncioPromise()
+
+
+class LoopFuture(Protocol):
+    """One value that another task of the same loop will bring: an `asyncio.Future`, or its like on trio. Awaited once;
+    done also when who awaited it was cancelled.
+    """
+
+    def done(self) -> bool: ...
+    def set_result(self, value: Any, /) -> None: ...
+    def set_exception(self, error: Any, /) -> None: ...
+    def __await__(self) -> Generator[Any, Any, Any]: ...
+
+
+class _TrioFuture:
+    __slots__ = ("_error", "_event", "_over", "_value")
+
+    def __init__(self) -> None:
+        import trio  # wall: only the loop that runs is loaded
+
+        self._event = trio.Event()
+        self._value: Any = None
+        self._error: BaseException | None = None
+        self._over = False
+
+    def done(self) -> bool:
+        return self._over or self._event.is_set()
+
+    def set_result(self, value: Any, /) -> None:
+        self._value = value
+        self._event.set()
+
+    def set_exception(self, error: BaseException, /) -> None:
+        self._error = error
+        self._event.set()
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        try:
+            yield from self._event.wait().__await__()
+        finally:
+            self._over = True
+        if self._error is not None:
+            raise self._error
+        return self._value
+
+
+def futures() -> Callable[[], LoopFuture]:
+    """What makes futures of the loop that runs."""
+    if _trio_runs():
+        return _TrioFuture
+    import asyncio  # wall: only the loop that runs is loaded
+
+    return asyncio.get_running_loop().create_future
+
+
+class Alarm(ABC):
+    """Calls `ring` on the loop that it was made on, once, at the earliest of the times that it was given since."""
+
+    def __init__(self, ring: Callable[[], None]) -> None:
+        self._ring = ring
+        self._at = float("inf")
+
+    def set_before(self, at: float) -> None:
+        """Ring at `at` (monotonic seconds; infinity: never), or before."""
+        if at < self._at:
+            self._at = at
+            self._set(max(0.0, at - monotonic()))
+
+    def _rings(self) -> None:
+        self._at = float("inf")
+        self._ring()
+
+    @abstractmethod
+    def _set(self, seconds: float) -> None:
+        """Ring then, and not when it was set before."""
+
+
+class _AsyncioAlarm(Alarm):
+    def __init__(self, ring: Callable[[], None]) -> None:
+        import asyncio  # wall: only the loop that runs is loaded
+
+        super().__init__(ring)
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def _set(self, seconds: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_later(seconds, self._rings)
+
+
+class _TrioAlarm(Alarm):
+    def __init__(self, ring: Callable[[], None]) -> None:
+        super().__init__(ring)
+        self._sleeps: Any = None
+
+    def _set(self, seconds: float) -> None:
+        import trio  # wall: only the loop that runs is loaded
+
+        if self._sleeps is not None:
+            self._sleeps.cancel()
+        sleeps = self._sleeps = trio.CancelScope()
+
+        async def ring_later() -> None:
+            with sleeps:
+                await trio.sleep(seconds)
+            if not sleeps.cancel_called:
+                self._rings()
+
+        trio.lowlevel.spawn_system_task(ring_later, name="lakeshore: a wait's time is over")
+
+
+def alarm(ring: Callable[[], None]) -> Alarm:
+    """An alarm of the loop that runs."""
+    return _TrioAlarm(ring) if _trio_runs() else _AsyncioAlarm(ring)
 
 
 async def in_thread(call: Callable[[], T]) -> T:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import time
-from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from typing import Any, TypeVar
 
@@ -18,20 +17,15 @@ from lakeshore.net.errors import ConnectionLost, NetError
 from lakeshore.net.errors import Timeout as NetTimeout
 
 from . import http_wire, outcomes
-from .aio import Promise, in_thread, loop_key, promise, sleep
+from .aio import in_thread, loop_key, sleep
 from .errors import DispatchError
 from .http_client import SLACK_S, WAITING, HttpClient
+from .http_loop import HttpLoop
 from .http_wire import Refusal
 from .ids import check_id
-from .submitter import MAX_BYTES, MAX_ITEMS
-from .warned import pass_on
-from .watch import WatchBook
-from .watcher import POLL_S, patience
+from .watcher import patience
 
 T = TypeVar("T")
-
-MAX_SENDERS = 8
-"""So many full batches may be on their way at once."""
 
 
 class AsyncHttp:
@@ -39,7 +33,7 @@ class AsyncHttp:
 
     def __init__(self, client: HttpClient) -> None:
         self._client = client
-        self._loops: dict[object, _Loop] = {}
+        self._loops: dict[object, HttpLoop] = {}
 
     async def run(self, call: Callable[[], T]) -> T:
         """A blocking verb that has no async form (claim, ack, nack of hand-written workers)."""
@@ -61,16 +55,9 @@ class AsyncHttp:
         name: str | None = None,
     ) -> str:
         """As `HttpDispatch.submit`."""
-        refused = outcomes.too_large(len(envelope), "the call's arguments")
-        if refused is not None:
-            raise refused
-        if http_wire.travels_beside(len(envelope)):
-            args = await in_thread(lambda: self._client.payload("args", envelope, id, "the call's arguments"))
-        else:
-            args = {"args_blob": envelope}
         item = http_wire.submit_item(
             queue,
-            args,
+            await self._args(envelope, id),
             id=id,
             key=key,
             priority=priority,
@@ -91,10 +78,45 @@ class AsyncHttp:
                 raise http_wire.too_old(exc) from exc
             raise
 
+    async def submit_and_wait(
+        self,
+        queue: str,
+        envelope: bytes,
+        *,
+        id: str,
+        timeout: float | None,  # noqa: ASYNC109  # documented
+        **options: Any,
+    ) -> bytes:
+        """`submit` and `result`, for which the task sleeps once."""
+        item = http_wire.submit_item(queue, await self._args(envelope, id), id=id, **options)
+        if http_wire.waits(item):
+            return await self.result(await self.submit(queue, envelope, id=id, **options), timeout=timeout)
+        try:
+            sent, answer = await self._loop().call(item, timeout)
+        except DispatchError as exc:
+            if not http_wire.holds(exc):
+                raise
+            return await self.result(await self._loop().submit_held(item), timeout=timeout)
+        return await self._result_of(sent, answer, timeout)
+
+    async def _args(self, envelope: bytes, id: str) -> dict[str, Any]:
+        """The call's arguments as a submit carries them. DispatchError for what no plane takes."""
+        if http_wire.travels_beside(len(envelope)):
+            return await in_thread(lambda: self._client.payload("args", envelope, id, "the call's arguments"))
+        return {"args_blob": envelope}
+
     async def result(self, inv_id: str, *, timeout: float | None) -> bytes:  # noqa: ASYNC109  # documented
         """As `HttpDispatch.result`."""
         check_id(inv_id)
-        answer = await self._loop().wait(inv_id, timeout)
+        return await self._result_of(inv_id, await self._loop().wait(inv_id, timeout), timeout)
+
+    async def _result_of(
+        self,
+        inv_id: str,
+        answer: Mapping[str, Any] | None,
+        timeout: float | None,  # noqa: ASYNC109  # of the wait that is over
+    ) -> bytes:
+        """The packed result in the answer to a wait."""
         if answer is None:
             asked = {"invocation_id": inv_id, "timeout_s": 0}
             answer = await self.call("POST", http_wire.AWAIT, asked, f"awaiting {inv_id}")
@@ -262,195 +284,12 @@ class AsyncHttp:
         """A poll for results found nobody, and is made again."""
         self._client.outage.goes_on(WAITING, exc, "until the wait ends")
 
-    def _loop(self) -> _Loop:
+    def _loop(self) -> HttpLoop:
         key = loop_key()
         found = self._loops.get(key)
         if found is None:
-            found = self._loops[key] = _Loop(self)
+            found = self._loops[key] = HttpLoop(self)
         return found
-
-
-class _Leaving:
-    """A submit on its way, and the promise of its answer, or of None: send what is in the outbox."""
-
-    __slots__ = ("item", "promise")
-
-    def __init__(self, item: dict[str, Any]) -> None:
-        self.item = item
-        self.promise = promise()
-
-
-class _Loop:
-    """What the tasks of one loop share: a watch, and submits that wait to leave."""
-
-    def __init__(self, verbs: AsyncHttp) -> None:
-        self._verbs = verbs
-        self._book = WatchBook()
-        self._leading = False
-        self._followers: dict[str, list[Promise[None]]] = {}
-        self._heir: Promise[None] | None = None
-        """Who was woken to lead, and does not yet."""
-        self._outbox: deque[_Leaving] = deque()
-        self._senders = 0
-        self._waits = patience()
-
-    # -- submits
-
-    async def submit(self, item: dict[str, Any]) -> str:
-        """Each task puts its item into the outbox. One sends what is there, once a turn of the loop has brought it
-        company; a full batch leaves at once. Who has its own answer leaves the sending to one that still waits.
-        """
-        leaving = _Leaving(item)
-        self._outbox.append(leaving)
-        try:
-            if not self._senders or (len(self._outbox) >= MAX_ITEMS and self._senders < MAX_SENDERS):
-                await self._send(leaving)
-            while (answer := await leaving.promise.wait()) is None:  # asked to send
-                leaving.promise = promise()
-                await self._send(leaving)
-        except BaseException:
-            if leaving in self._outbox:
-                self._outbox.remove(leaving)
-            self._ask_to_send()
-            raise
-        if int(answer.get("status", 200)) != 200:
-            http_wire.refuse(int(answer["status"]), answer, "submitting")
-        return self._submitted(item, answer)
-
-    async def submit_alone(self, item: dict[str, Any]) -> str:
-        """One that is for later, without company."""
-        body = {**item, "watch": self._book.session, "hold_s": 0.0}
-        return self._submitted(item, await self._verbs.call("POST", http_wire.DELAYED, body, "submitting"))
-
-    async def submit_held(self, item: dict[str, Any]) -> str:
-        """One that its queue holds while it is full."""
-        path = http_wire.DELAYED if http_wire.waits(item) else http_wire.SUBMIT
-        answer = await self._verbs.submit_held(path, {**item, "watch": self._book.session})
-        return self._submitted(item, answer)
-
-    def _submitted(self, item: Mapping[str, Any], answer: Mapping[str, Any]) -> str:
-        sent = str(answer["invocation_id"])
-        self._book.submitted(sent, again="retry_failed" in item)
-        pass_on(answer)
-        return sent
-
-    async def _send(self, mine: _Leaving) -> None:
-        self._senders += 1
-        try:
-            if len(self._outbox) < MAX_ITEMS:
-                await sleep(0)
-            while self._outbox and not mine.promise.kept:
-                await self._send_batch(mine)
-        finally:
-            self._senders -= 1
-            self._ask_to_send()
-
-    def _ask_to_send(self) -> None:
-        if self._outbox and not self._senders:
-            self._outbox[0].promise.keep(None)
-
-    async def _send_batch(self, mine: _Leaving) -> None:
-        batch: list[_Leaving] = []
-        size = 0
-        while self._outbox and len(batch) < MAX_ITEMS and size < MAX_BYTES:
-            batch.append(self._outbox.popleft())
-            size += len(batch[-1].item.get("args_blob") or b"")
-        watch = self._book.session
-        try:
-            if len(batch) == 1:
-                body = {**batch[0].item, "watch": watch, "hold_s": 0.0}
-                answers = [await self._verbs.call("POST", http_wire.SUBMIT, body, "submitting")]
-            else:
-                body = {"invocations": [leaving.item for leaving in batch], "watch": watch}
-                answers = (await self._verbs.call("POST", http_wire.SUBMIT, body, "submitting"))["results"]
-        except Exception as exc:  # noqa: BLE001  # each of them raises it
-            for leaving in batch:
-                leaving.promise.fail(exc)
-            return
-        except BaseException:  # the sending task was cancelled: for the others that was no answer
-            self._outbox.extendleft(leaving for leaving in reversed(batch) if leaving is not mine)
-            raise
-        for leaving, answer in zip(batch, answers, strict=True):
-            leaving.promise.keep(answer)
-
-    # -- results
-
-    async def wait(self, id_: str, timeout_s: float | None) -> Mapping[str, Any] | None:
-        """The answer for `id_`, or None when the time is over."""
-        deadline = _after(timeout_s)
-        book = self._book
-        book.enter(id_)
-        try:
-            if self._leading and not book.is_listed(id_) and book.answer(id_) is None:
-                self._tell(book.read(await self._ask(0.0)))
-            while (answer := book.answer(id_)) is None:
-                left = deadline - time.monotonic()
-                if left <= 0:
-                    return None
-                if self._leading:
-                    await self._follow(id_, left)
-                else:
-                    await self._lead(min(left, POLL_S))
-            book.forget(id_)
-            return answer
-        finally:
-            book.leave(id_)
-            self._hand_over()
-
-    async def _follow(self, id_: str, left: float) -> None:
-        told: Promise[None] = promise()
-        self._followers.setdefault(id_, []).append(told)
-        try:
-            await told.wait(left if left != float("inf") else None)
-        except TimeoutError:
-            return
-        finally:
-            if self._heir is told:
-                self._heir = None
-            waiting = self._followers.get(id_)
-            if waiting is not None and told in waiting:
-                waiting.remove(told)
-                if not waiting:
-                    del self._followers[id_]
-
-    async def _lead(self, wait_s: float) -> None:
-        self._leading = True
-        try:
-            self._tell(self._book.read(await self._ask(wait_s)))
-        finally:
-            self._leading = False
-            self._hand_over()
-
-    async def _ask(self, wait_s: float) -> Mapping[str, Any]:
-        try:
-            answer = await self._verbs.once("POST", http_wire.AWAIT, self._book.request(wait_s), WAITING, wait_s)
-        except NetError as exc:
-            self._verbs.tried_in_vain(exc)
-            self._book.lost_set()
-            await sleep(next(self._waits))
-            return {}
-        except BaseException:
-            self._book.lost_set()  # cancelled: what the server answered is not known
-            raise
-        self._waits = patience()
-        self._verbs.answered()
-        return answer
-
-    def _tell(self, ids: list[str]) -> None:
-        for id_ in ids:
-            for told in self._followers.pop(id_, ()):
-                told.keep(None)
-
-    def _hand_over(self) -> None:
-        """When nobody leads, wake one that still waits: it leads from here."""
-        if self._leading or self._heir is not None:
-            return
-        for waiting in self._followers.values():
-            for told in waiting:
-                if not told.kept:
-                    self._heir = told
-                    told.keep(None)
-                    return
 
 
 def _after(timeout: float | None) -> float:

@@ -92,6 +92,26 @@ class _Prepared:
         invocation: str = await async_verbs(self.plane).submit(self.queue, self.envelope.to_bytes(), **self._how())
         return invocation
 
+    async def send_and_wait_async(self) -> Any:
+        from lakeshore.sdk.local_async import async_verbs  # at its wall: as above
+
+        verbs = async_verbs(self.plane)
+        at_once = getattr(verbs, "submit_and_wait", None)
+        timeout = self.timeout
+        invocation = self.envelope.id
+        try:
+            if at_once is None or self.when:
+                invocation = await self.send_async()
+                result = await verbs.result(invocation, timeout=timeout)
+            else:
+                result = await at_once(self.queue, self.envelope.to_bytes(), timeout=timeout, **self._how())
+        except Exception:
+            raise
+        except BaseException as stopped:  # cancelled, as Ctrl-C does it: nobody else holds the id
+            stopped.add_note(outcomes.goes_on(self.queue, invocation))
+            raise
+        return wire.unpack(result) if result else None
+
     def _how(self) -> dict[str, Any]:
         how: dict[str, Any] = {
             "id": self.envelope.id,
@@ -125,19 +145,6 @@ def remote_async(udf: UDF[..., Any], args: tuple[Any, ...], kwargs: dict[str, An
 
     call = _prepare(udf, args, kwargs)
 
-    async def submit_and_wait() -> Any:
-        from lakeshore.sdk.queues import Queue  # at its wall: submit alone opens no queue
-
-        invocation = call.envelope.id
-        try:
-            invocation = await call.send_async()
-            return await Queue(call.queue, dispatch=call.plane).result(invocation, timeout=call.timeout)
-        except Exception:
-            raise
-        except BaseException as stopped:  # cancelled, as Ctrl-C does it: nobody else holds the id
-            stopped.add_note(outcomes.goes_on(call.queue, invocation))
-            raise
-
     async def submit_and_stream() -> AsyncIterator[Any]:
         from lakeshore.sdk.queues import Queue  # at its wall: submit alone opens no queue
 
@@ -147,7 +154,8 @@ def remote_async(udf: UDF[..., Any], args: tuple[Any, ...], kwargs: dict[str, An
             async for part in parts:
                 yield part
 
-    return StreamingCall(submit_and_wait(), submit_and_stream) if udf.kind == "asyncgen" else submit_and_wait()
+    waits = call.send_and_wait_async()
+    return StreamingCall(waits, submit_and_stream) if udf.kind == "asyncgen" else waits
 
 
 def envelope_of(

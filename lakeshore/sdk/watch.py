@@ -7,7 +7,7 @@ collects): those are kept, up to a bound, and asked for again when they were dro
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from .ids import new_id
@@ -25,6 +25,8 @@ class WatchBook:
         self._open: set[str] = set()
         """What is waited for and has no answer."""
         self._listed: set[str] = set()
+        self._unlisted: set[str] = set()
+        """What is open and not listed."""
         self._answers: OrderedDict[str, Mapping[str, Any]] = OrderedDict()
         self._bytes = 0
 
@@ -32,7 +34,12 @@ class WatchBook:
         """Somebody waits for `id_`."""
         self.waiting[id_] = self.waiting.get(id_, 0) + 1
         if id_ not in self._answers:
-            self._open.add(id_)
+            self._reopen(id_)
+
+    def _reopen(self, id_: str) -> None:
+        self._open.add(id_)
+        if id_ not in self._listed:
+            self._unlisted.add(id_)
 
     def leave(self, id_: str) -> None:
         """One waiter less."""
@@ -42,6 +49,7 @@ class WatchBook:
         else:
             del self.waiting[id_]
             self._open.discard(id_)
+            self._unlisted.discard(id_)
 
     def submitted(self, id_: str, *, again: bool) -> None:
         """A submit carried the session: the server's set holds the id, or has told its end before the submit was
@@ -51,6 +59,7 @@ class WatchBook:
             self.forget(id_)
         if id_ not in self._answers:
             self._listed.add(id_)
+            self._unlisted.discard(id_)
 
     def is_listed(self, id_: str) -> bool:
         """Whether the server's set should hold the id."""
@@ -58,33 +67,47 @@ class WatchBook:
 
     def unlisted(self) -> list[str]:
         """Ids that are waited for and not in the server's set; they count as listed from now on."""
-        fresh = self._open - self._listed
-        self._listed |= fresh
-        return list(fresh)
+        fresh = list(self._unlisted)
+        self._listed.update(fresh)
+        self._unlisted.clear()
+        return fresh
 
     def request(self, timeout_s: float) -> dict[str, Any]:
         """The body of the next poll."""
         return {"watch": self.session, "add": self.unlisted(), "timeout_s": timeout_s, "waiting": len(self._open)}
 
-    def read(self, answer: Mapping[str, Any]) -> list[str]:
-        """Take the answers in; the ids that have one now. A set that the server lost is listed anew."""
+    def arrived(self, answer: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+        """The answers that have come, by id, for who is told at once; `keep` those that nobody takes. A set that the
+        server lost is listed anew.
+        """
         if answer.get("resync"):
             self.lost_set()
-        told: list[str] = []
-        for item in answer.get("results") or ():
-            id_ = str(item["invocation_id"])
-            self._listed.discard(id_)
-            self._keep(id_, item)
-            told.append(id_)
-        return told
+        items = answer.get("results") or ()
+        ids = [str(item["invocation_id"]) for item in items]
+        for known in (self._listed, self._open, self._unlisted):
+            known.difference_update(ids)
+        return zip(ids, items, strict=True)
+
+    def read(self, answer: Mapping[str, Any]) -> None:
+        """Keep the answers that have come."""
+        for id_, item in self.arrived(answer):
+            self.keep(id_, item)
 
     def lost_set(self) -> None:
         """The server may have forgotten the set (it restarted): list everything again."""
         self._listed.clear()
+        self._unlisted = set(self._open)
 
     def answer(self, id_: str) -> Mapping[str, Any] | None:
         """What came for `id_`."""
         return self._answers.get(id_)
+
+    def take(self, id_: str) -> Mapping[str, Any] | None:
+        """What came for `id_`, which is used now."""
+        item = self._answers.get(id_)
+        if item is not None:
+            self.forget(id_)
+        return item
 
     def forget(self, id_: str) -> None:
         """The answer was used, or is out of date."""
@@ -92,13 +115,16 @@ class WatchBook:
         if item is not None:
             self._bytes -= _size(item)
             if id_ in self.waiting:
-                self._open.add(id_)
+                self._reopen(id_)
 
-    def _keep(self, id_: str, item: Mapping[str, Any]) -> None:
-        self.forget(id_)
+    def keep(self, id_: str, item: Mapping[str, Any]) -> None:
+        """Until somebody takes it, or there are too many."""
+        if id_ in self._answers:
+            self.forget(id_)
         self._answers[id_] = item
         self._bytes += _size(item)
         self._open.discard(id_)
+        self._unlisted.discard(id_)
         while len(self._answers) > KEEP_ANSWERS or self._bytes > KEEP_BYTES:
             oldest = next((i for i in self._answers if i not in self.waiting), None)
             if oldest is None:

@@ -44,7 +44,7 @@ class Watcher:
             self.book.enter(id_)
             try:
                 self._list_beside(id_)
-                while (answer := self.book.answer(id_)) is None:
+                while (answer := self.book.take(id_)) is None:
                     left = deadline - time.monotonic()
                     if left <= 0:
                         return None
@@ -52,11 +52,9 @@ class Watcher:
                         self._changed.wait(min(left, threading.TIMEOUT_MAX))
                     else:
                         self._lead(min(left, POLL_S))
-                self.book.forget(id_)
                 return answer
             finally:
                 self.book.leave(id_)
-                self._changed.notify_all()
 
     def _list_beside(self, id_: str) -> None:
         """A leader is parked at the server and this id is not in the set: add it on another connection."""

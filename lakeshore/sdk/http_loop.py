@@ -1,0 +1,312 @@
+"""What the tasks of one loop share on an HTTP plane: submits that leave together, and one watch for their results.
+
+A task whose call is to be submitted and awaited sleeps once: the answer to its submit makes it a waiter, the answer to
+its result wakes it. One of the waiters reads the watch (it leads), the others are told.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from lakeshore.net.errors import NetError
+
+from . import http_wire
+from .aio import Alarm, LoopFuture, alarm, futures, sleep
+from .http_client import WAITING
+from .submitter import MAX_BYTES, MAX_ITEMS
+from .warned import pass_on
+from .watch import WatchBook
+from .watcher import POLL_S, patience
+
+if TYPE_CHECKING:
+    from .http_async import AsyncHttp
+
+MAX_SENDERS = 8
+"""So many full batches may be on their way at once."""
+NEVER = float("inf")
+
+
+class _Waiter:
+    """A task that waits for an end until `deadline`. What keeps its future is the answer, or None: look again."""
+
+    __slots__ = ("deadline", "future")
+
+    def __init__(self, future: LoopFuture, deadline: float) -> None:
+        self.future = future
+        self.deadline = deadline
+
+
+class _Leaving(_Waiter):
+    """A submit on its way; `sent` once it is answered. What keeps its future is that answer, or None: send the outbox.
+
+    One that is `awaited`, for `timeout_s` from then, becomes a waiter for `id` when it is simply taken.
+    """
+
+    __slots__ = ("awaited", "id", "item", "sent", "timeout_s")
+
+    def __init__(self, future: LoopFuture, item: dict[str, Any], *, awaited: bool, timeout_s: float | None) -> None:
+        super().__init__(future, NEVER)
+        self.item = item
+        self.awaited = awaited
+        self.timeout_s = timeout_s
+        self.id = ""
+        self.sent = False
+
+    def is_waiter(self) -> bool:
+        """Whether what it waits for now is the end of `id`."""
+        return self.id != ""
+
+
+class HttpLoop:
+    """Made on the loop that it is for."""
+
+    def __init__(self, verbs: AsyncHttp) -> None:
+        self._verbs = verbs
+        self._future = futures()
+        self._book = WatchBook()
+        self._leading = False
+        self._waiters: dict[str, list[_Waiter]] = {}
+        """Those whose futures are not done: whoever tells one takes it out."""
+        self._heir: _Waiter | None = None
+        """Who was woken to lead, and does not yet."""
+        self._alarm: Alarm = alarm(self._time_is_over)
+        self._outbox: deque[_Leaving] = deque()
+        self._senders = 0
+        self._waits = patience()
+
+    # -- submits
+
+    async def submit(self, item: dict[str, Any]) -> str:
+        """The id of a submit that is on the server's disk."""
+        leaving = _Leaving(self._future(), item, awaited=False, timeout_s=None)
+        return self._submitted(item, await self._leave(leaving))
+
+    async def submit_alone(self, item: dict[str, Any]) -> str:
+        """One that is for later, without company."""
+        body = {**item, "watch": self._book.session, "hold_s": 0.0}
+        return self._submitted(item, await self._verbs.call("POST", http_wire.DELAYED, body, "submitting"))
+
+    async def submit_held(self, item: dict[str, Any]) -> str:
+        """One that its queue holds while it is full."""
+        path = http_wire.DELAYED if http_wire.waits(item) else http_wire.SUBMIT
+        answer = await self._verbs.submit_held(path, {**item, "watch": self._book.session})
+        return self._submitted(item, answer)
+
+    async def call(self, item: dict[str, Any], timeout_s: float | None) -> tuple[str, Mapping[str, Any] | None]:
+        """`submit`, then `wait`: (id, answer)."""
+        leaving = _Leaving(self._future(), item, awaited=True, timeout_s=timeout_s)
+        try:
+            answer = await self._leave(leaving)
+            if leaving.is_waiter():
+                return leaving.id, await self._until_ended(leaving.id, leaving) if answer is None else answer
+        finally:
+            if leaving.is_waiter():
+                self._leave_watch(leaving.id, leaving)
+        sent = self._submitted(item, answer)
+        return sent, await self.wait(sent, timeout_s)
+
+    def _submitted(self, item: Mapping[str, Any], answer: Mapping[str, Any]) -> str:
+        status = int(answer.get("status", 200))
+        if status != 200:
+            http_wire.refuse(status, answer, "submitting")
+        sent = str(answer["invocation_id"])
+        self._book.submitted(sent, again="retry_failed" in item)
+        pass_on(answer)
+        return sent
+
+    async def _leave(self, leaving: _Leaving) -> Any:
+        """Each task puts its item into the outbox. One sends what is there, once a turn of the loop has brought it
+        company; a full batch leaves at once. Who has its own answer leaves the sending to one that still waits.
+        """
+        self._outbox.append(leaving)
+        try:
+            if not self._senders or (len(self._outbox) >= MAX_ITEMS and self._senders < MAX_SENDERS):
+                await self._send(leaving)
+            while not leaving.sent:
+                answer = await leaving.future
+                if answer is not None or leaving.is_waiter():
+                    return answer
+                leaving.future = self._future()  # it was asked to send
+                await self._send(leaving)
+        except BaseException:
+            if not leaving.sent and leaving in self._outbox:
+                self._outbox.remove(leaving)
+            self._ask_to_send()
+            raise
+        return await leaving.future if leaving.future.done() else None
+
+    async def _send(self, mine: _Leaving) -> None:
+        self._senders += 1
+        try:
+            if len(self._outbox) < MAX_ITEMS:
+                await sleep(0)
+            while self._outbox and not mine.sent:
+                await self._send_batch(mine)
+        finally:
+            self._senders -= 1
+            self._ask_to_send()
+
+    def _ask_to_send(self) -> None:
+        if self._outbox and not self._senders:
+            _keep(self._outbox[0].future, None)
+
+    async def _send_batch(self, mine: _Leaving) -> None:
+        batch: list[_Leaving] = []
+        size = 0
+        while self._outbox and len(batch) < MAX_ITEMS and size < MAX_BYTES:
+            batch.append(self._outbox.popleft())
+            size += len(batch[-1].item.get("args_blob") or b"")
+        watch = self._book.session
+        try:
+            if len(batch) == 1:
+                body = {**batch[0].item, "watch": watch, "hold_s": 0.0}
+                answers = [await self._verbs.call("POST", http_wire.SUBMIT, body, "submitting")]
+            else:
+                body = {"invocations": [leaving.item for leaving in batch], "watch": watch}
+                answers = (await self._verbs.call("POST", http_wire.SUBMIT, body, "submitting"))["results"]
+        except Exception as exc:  # noqa: BLE001  # each of them raises it
+            for leaving in batch:
+                leaving.sent = True
+                if not leaving.future.done():
+                    leaving.future.set_exception(exc)
+            return
+        except BaseException:  # the sending task was cancelled: for the others that was no answer
+            self._outbox.extendleft(leaving for leaving in reversed(batch) if leaving is not mine)
+            raise
+        now = time.monotonic()
+        for leaving, answer in zip(batch, answers, strict=True):
+            leaving.sent = True
+            if not (leaving.awaited and self._becomes_waiter(leaving, answer, now)):
+                _keep(leaving.future, answer)
+        if not mine.is_waiter():  # else it comes to the watch by itself
+            self._hand_over()
+
+    def _becomes_waiter(self, leaving: _Leaving, answer: Mapping[str, Any], now: float) -> bool:
+        """Whether the submit was simply taken: then its task is not woken before its end."""
+        if answer.get("status", 200) != 200 or answer.get("warnings") or leaving.future.done():
+            return False
+        id_ = leaving.id = str(answer["invocation_id"])
+        book = self._book
+        book.submitted(id_, again="retry_failed" in leaving.item)
+        book.enter(id_)
+        if leaving.timeout_s is not None:
+            leaving.deadline = now + leaving.timeout_s
+        if book.answer(id_) is None:
+            self._enlist(id_, leaving)
+        else:
+            _keep(leaving.future, None)
+        return True
+
+    # -- results
+
+    async def wait(self, id_: str, timeout_s: float | None) -> Mapping[str, Any] | None:
+        """The answer for `id_`, or None when the time is over."""
+        waiter = _Waiter(self._future(), NEVER if timeout_s is None else time.monotonic() + timeout_s)
+        book = self._book
+        book.enter(id_)
+        try:
+            if self._leading and not book.is_listed(id_) and book.answer(id_) is None:
+                self._tell(await self._ask(0.0))
+            return await self._until_ended(id_, waiter)
+        finally:
+            self._leave_watch(id_, waiter)
+
+    async def _until_ended(self, id_: str, waiter: _Waiter) -> Mapping[str, Any] | None:
+        """The answer for what the book knows is waited for, or None when the time is over."""
+        while (answer := self._book.take(id_)) is None:
+            if self._heir is waiter:
+                self._heir = None
+            left = waiter.deadline - time.monotonic()
+            if left <= 0:
+                return None
+            if not self._leading:
+                self._dismiss(id_, waiter)
+                await self._lead(min(left, POLL_S))
+                continue
+            if waiter.future.done():
+                waiter.future = self._future()
+            if waiter not in self._waiters.get(id_, ()):
+                self._enlist(id_, waiter)
+            answer = await waiter.future
+            if answer is not None:
+                break
+        return answer
+
+    async def _lead(self, wait_s: float) -> None:
+        self._leading = True
+        try:
+            self._tell(await self._ask(wait_s))
+        finally:
+            self._leading = False  # it leads again, or leaves the watch, which hands the lead over
+
+    async def _ask(self, wait_s: float) -> Mapping[str, Any]:
+        try:
+            answer = await self._verbs.once("POST", http_wire.AWAIT, self._book.request(wait_s), WAITING, wait_s)
+        except NetError as exc:
+            self._verbs.tried_in_vain(exc)
+            self._book.lost_set()
+            await sleep(next(self._waits))
+            return {}
+        except BaseException:
+            self._book.lost_set()  # cancelled: what the server answered is not known
+            raise
+        self._waits = patience()
+        self._verbs.answered()
+        return answer
+
+    def _tell(self, answer: Mapping[str, Any]) -> None:
+        book = self._book
+        for id_, item in book.arrived(answer):
+            told = self._waiters.pop(id_, ())
+            for waiter in told:
+                _keep(waiter.future, item)
+            if len(told) < book.waiting.get(id_, 1):  # the one that leads waits for it, or nobody does yet
+                book.keep(id_, item)
+
+    # -- who waits
+
+    def _enlist(self, id_: str, waiter: _Waiter) -> None:
+        self._waiters.setdefault(id_, []).append(waiter)
+        self._alarm.set_before(waiter.deadline)
+
+    def _dismiss(self, id_: str, waiter: _Waiter) -> None:
+        waiting = self._waiters.get(id_)
+        if waiting is not None and waiter in waiting:
+            waiting.remove(waiter)
+            if not waiting:
+                del self._waiters[id_]
+
+    def _leave_watch(self, id_: str, waiter: _Waiter) -> None:
+        self._dismiss(id_, waiter)
+        if self._heir is waiter:
+            self._heir = None
+        self._book.leave(id_)
+        self._hand_over()
+
+    def _hand_over(self) -> None:
+        """When nobody leads, wake one that still waits: it leads from here."""
+        if self._leading or self._heir is not None or not self._waiters:
+            return
+        id_, waiting = next(iter(self._waiters.items()))
+        self._heir = waiting[0]
+        self._dismiss(id_, self._heir)
+        _keep(self._heir.future, None)
+
+    def _time_is_over(self) -> None:
+        now, next_at = time.monotonic(), NEVER
+        for id_, waiting in list(self._waiters.items()):
+            for waiter in list(waiting):
+                if waiter.deadline <= now:
+                    self._dismiss(id_, waiter)
+                    _keep(waiter.future, None)
+                else:
+                    next_at = min(next_at, waiter.deadline)
+        self._alarm.set_before(next_at)
+
+
+def _keep(future: LoopFuture, value: Any) -> None:
+    if not future.done():  # its task was cancelled
+        future.set_result(value)
