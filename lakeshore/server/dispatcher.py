@@ -103,8 +103,10 @@ class Dispatcher:
     # -- reads
 
     def rows(self, statement: str, values: Values) -> list[tuple[Any, ...]]:
-        """Read what is committed."""
-        return self._reader.execute(statement, values).fetchall()
+        """Read what is committed: where it was just written, for another connection reads those pages from the file."""
+        if self.writer.is_away:
+            return self._reader.execute(statement, values).fetchall()
+        return self.plane.rows(statement, values)
 
     # -- submits
 

@@ -68,6 +68,8 @@ class Writer(Generic[Tx]):
         self._pending: list[_Item[Tx]] = []
         self._sleeper: trio.lowlevel.Task | None = None
         self._failed: BaseException | None = None
+        self.is_away = False
+        """Whether a batch is on its way in a thread: what it writes through is not to be read through."""
 
     async def write(self, verb: Callable[[Tx], T], then: Callable[[T], None] | None = None) -> T:
         """Commit `verb`; its answer. Raises what it refuses, or PlaneFailed.
@@ -105,7 +107,9 @@ class Writer(Generic[Tx]):
             verbs.append(closing)
             try:
                 if threaded:
+                    self.is_away = True
                     answers = await trio.to_thread.run_sync(self._into.batch, verbs)
+                    self.is_away = False
                 else:
                     answers = self._into.batch(verbs)
             except Exception as exc:
