@@ -30,6 +30,7 @@ from .response import Headers, Response
 from .target import Target
 
 _RECEIVE = 64 * 1024
+_RECEIVE_MANY = 512 * 1024
 _IDLE_S = 60.0
 
 _live: weakref.WeakSet[BlockingConnection] = weakref.WeakSet()
@@ -327,7 +328,7 @@ class BlockingConnection:
         sock = self._socket(exchange)
         try:
             sock.settimeout(clock.left())
-            return sock.recv(_RECEIVE)
+            return sock.recv(max(_RECEIVE, min(exchange.expected, _RECEIVE_MANY)))
         except TimeoutError as error:
             raise exchange.timed_out("did not answer", clock.timeout) from error
         except OSError as error:

@@ -177,6 +177,11 @@ class Exchange:
         self.reusable = False
 
     @property
+    def expected(self) -> int:
+        """How many bytes of a body of known length have not arrived."""
+        return self._left
+
+    @property
     def url(self) -> str:
         """What was asked, without the query: signatures travel there."""
         return self._target.url + self._path.partition("?")[0]

@@ -15,7 +15,7 @@ import logging
 import os
 import re
 import threading
-from collections.abc import Iterable
+from io import FileIO
 from pathlib import Path
 
 from .contract import INLINE_BYTES, BlobRef, Payload, SyncFailed
@@ -51,34 +51,28 @@ class Blobs:
         digest = hashlib.sha256(data).hexdigest()
         safe = hashlib.sha256(invocation_id.encode()).hexdigest()
         name = invocation_id if _ID.fullmatch(invocation_id) else safe[:32]
-        return self.put(f"inline/{safe[:2]}/{name}.{digest[:16]}.{kind}", (data,))
+        return self.put(f"inline/{safe[:2]}/{name}.{digest[:16]}.{kind}", data, digest)
 
-    def put(self, key: str, chunks: Iterable[bytes]) -> BlobRef:
-        """Write a blob durably under `key`; replaces nothing that has other content under that key's digest."""
+    def put(self, key: str, data: bytes, digest: str | None = None) -> BlobRef:
+        """Write a blob durably under `key`, which names its content. `digest` is its sha256 in hex, if it is known."""
+        ref = BlobRef(key=key, size=len(data), sha256=digest or hashlib.sha256(data).hexdigest())
         if self.root is None:
-            data = b"".join(chunks)
             self._memory[key] = data
-            return BlobRef(key=key, size=len(data), sha256=hashlib.sha256(data).hexdigest())
+            return ref
         path = self.path(key)
         partial = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}.part")
-        digest, size = hashlib.sha256(), 0
         try:
-            with open(self.create(partial), "wb") as file:
-                for chunk in chunks:
-                    file.write(chunk)
-                    digest.update(chunk)
-                    size += len(chunk)
-                file.flush()
+            with open(self.create(partial), "wb", buffering=0) as file:
+                _write_all(file, data)
                 if self._sync:
                     _sync_file(file.fileno(), partial)
             os.replace(partial, path)
-            if self._sync:
-                sync_directory(path.parent)
+            self.keep_name(key)
         except BaseException:
             with contextlib.suppress(FileNotFoundError):
                 partial.unlink()
             raise
-        return BlobRef(key=key, size=size, sha256=digest.hexdigest())
+        return ref
 
     def get(self, payload: Payload) -> bytes:
         """The bytes of a payload, wherever they are. Raises FileNotFoundError when the blob is gone, BlobDamaged."""
@@ -103,24 +97,19 @@ class Blobs:
             self.path(key).unlink()
 
     def create(self, partial: Path) -> int:
-        """A new file for writing, and its directories, which then stay, also after a power cut."""
+        """A new file for writing, and its directories. `keep_name` makes all of them stay, also after a power cut: once
+        the content is on the disk, so that one commit of the file system's journal has what one sync each would write.
+        """
         with self._lock:
             partial.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            fd = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        try:
-            self._directories.keep(partial.parent)
-        except BaseException:
-            os.close(fd)
-            partial.unlink(missing_ok=True)
-            raise
-        return fd
+            return os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
 
     def keep_name(self, key: str) -> None:
-        """Make the name of a blob durable that is there already: whoever wrote it may not have come to that."""
+        """Make the name of a blob durable, also one that was there: whoever wrote it may not have come to that."""
         if self._sync:
             path = self.path(key)
-            self._directories.keep(path.parent)
             sync_directory(path.parent)
+            self._directories.keep(path.parent)
 
     def touch(self, key: str) -> None:
         """A row is about to name this blob. FileNotFoundError when it is gone."""
@@ -158,6 +147,12 @@ class Blobs:
         if len(key) > 512 or not _KEY.fullmatch(key):
             raise ValueError(f"{key!r} is not a blob key")
         return self.root / key
+
+
+def _write_all(file: FileIO, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[file.write(view) :]
 
 
 def _sync_file(fd: int, path: Path) -> None:

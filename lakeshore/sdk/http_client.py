@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
+from lakeshore.heap import keep_freed_memory
 from lakeshore.net.blocking import BlockingPool
 from lakeshore.net.errors import NetError, ProtocolViolation
 from lakeshore.net.http1 import Route
@@ -144,6 +145,7 @@ class HttpClient:
             raise refused
         if not http_wire.travels_beside(len(data)):
             return {f"{kind}_blob": data}
+        keep_freed_memory()
         digest = hashlib.sha256(data).hexdigest()
         asked = {"op": "put", "size": len(data), "jobId": inv_id, "kind": kind, "sha256": digest}
         path = http_wire.path("v1", "namespaces", self.namespace, "payloads", "presign")

@@ -38,6 +38,8 @@ _SEGMENT: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
 _WRITE_AT_ONCE: Final = 2 * 1024 * 1024
 _REMEMBERED: Final = 1024
+_NEW_S: Final = 10.0
+_MOST_FRESH: Final = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +89,9 @@ class BlobStore:
         self._key = key
         self._now = now
         self._parts = 0
-        self._written: dict[str, tuple[int, str]] = {}
+        self._written: dict[str, tuple[int, str, float]] = {}
+        self._fresh: dict[str, bytes] = {}
+        self._fresh_bytes = 0
 
     # --- keys
 
@@ -172,6 +176,7 @@ class BlobStore:
         upload = _Upload(self.blobs, path.with_name(f".{path.name[:100]}.{os.getpid()}.{self._parts}.upload"))
         pending: list[bytes] = []
         size = held = 0
+        whole = True
         try:
             async for chunk in chunks:
                 size += len(chunk)
@@ -181,20 +186,24 @@ class BlobStore:
                 held += len(chunk)
                 if held >= _WRITE_AT_ONCE:
                     await trio.to_thread.run_sync(upload.write, pending)
-                    pending, held = [], 0
+                    pending, held, whole = [], 0, False
             if grant.size is not None and size != grant.size:
                 raise HttpError(422, f"size: {grant.size} bytes were announced, {size} came", field="size")
+            rest = b"".join(pending)
+            del pending
             with trio.CancelScope(shield=True):
-                ref, new = await trio.to_thread.run_sync(self._finish, upload, pending, grant)
+                ref, new = await trio.to_thread.run_sync(self._finish, upload, rest, grant)
         except OSError as error:
             raise _not_stored(error) from error
         finally:
             upload.close()
+        if whole and new:
+            self._hand_over(ref.key, rest)
         return ref, new
 
-    def _finish(self, upload: _Upload, rest: list[bytes], grant: Grant) -> tuple[BlobRef, bool]:
+    def _finish(self, upload: _Upload, rest: bytes, grant: Grant) -> tuple[BlobRef, bool]:
         """All of it is here: write what is left, check it, and give it its name. In a thread."""
-        upload.write(rest)
+        upload.write([rest])
         sha256 = upload.digest.hexdigest()
         if grant.sha256 is not None and sha256 != grant.sha256:
             raise HttpError(422, "sha256: the content has another digest than was announced", field="sha256")
@@ -222,14 +231,33 @@ class BlobStore:
         """What was written here a moment ago is not read again to be named; later, and a second time, it is."""
         if len(self._written) >= _REMEMBERED:
             self._written.clear()
-        self._written[key] = (size, sha256)
+        self._written[key] = (size, sha256, time.monotonic())
 
     async def keep(self, ns: str, invocation_id: str, kind: str, data: bytes) -> Payload:
         """`data` itself when it is small, else the reference of the file that now holds it. HttpError 413, 507."""
         if len(data) < INLINE_BYTES:
             return data
         self.check_size(len(data))
-        return await trio.to_thread.run_sync(self._keep, ns, invocation_id, kind, data)
+        ref = await trio.to_thread.run_sync(self._keep, ns, invocation_id, kind, data)
+        self._hand_over(ref.key, data)
+        return ref
+
+    def _hand_over(self, key: str, data: bytes) -> None:
+        """Whoever waits for what was stored a moment ago is given it from here, once; everybody else from its file."""
+        if len(data) > _WRITE_AT_ONCE:
+            return
+        self.take_fresh(key)
+        self._fresh[key] = data
+        self._fresh_bytes += len(data)
+        while self._fresh_bytes > _MOST_FRESH:
+            self.take_fresh(next(iter(self._fresh)))
+
+    def take_fresh(self, key: str) -> bytes | None:
+        """A payload that was stored a moment ago and not asked for since."""
+        data = self._fresh.pop(key, None)
+        if data is not None:
+            self._fresh_bytes -= len(data)
+        return data
 
     def _keep(self, ns: str, invocation_id: str, kind: str, data: bytes) -> BlobRef:
         digest = hashlib.sha256(data).hexdigest()
@@ -239,7 +267,7 @@ class BlobStore:
                 if self._claim(key, self.blobs.path(key)) == (len(data), digest):
                     self.blobs.keep_name(key)
                     return BlobRef(key=key, size=len(data), sha256=digest)
-            return self.blobs.put(key, (data,))
+            return self.blobs.put(key, data, digest)
         except OSError as error:
             raise _not_stored(error) from error
 
@@ -253,7 +281,8 @@ class BlobStore:
         if sha256 is not None and not _SHA256.fullmatch(sha256):
             raise HttpError(422, f"{field}.sha256: must be 64 hex digits", field=f"{field}.sha256")
         try:
-            there, digest = await trio.to_thread.run_sync(self._claim, key, path)
+            known = self._just_written(key)
+            there, digest = await trio.to_thread.run_sync(self._claim, key, path) if known is None else known
         except FileNotFoundError:
             raise HttpError(
                 422, f"{field}.key: no such payload", field=f"{field}.key", hint="upload it first"
@@ -264,11 +293,21 @@ class BlobStore:
             raise HttpError(422, f"{field}.sha256: the payload has another digest", field=f"{field}.sha256")
         return BlobRef(key=key, size=size, sha256=digest)
 
+    def _just_written(self, key: str) -> tuple[int, str] | None:
+        """Size and digest of a blob that is too new to be collected: nothing needs to be asked of the disk."""
+        size, digest, at = self._written.get(key, (0, "", -_NEW_S))
+        if time.monotonic() - at >= _NEW_S:
+            return None
+        del self._written[key]
+        return size, digest
+
     def _claim(self, key: str, path: Path) -> tuple[int, str]:
         """Size and digest of a blob that a row is about to name."""
         self.blobs.touch(key)
         written = self._written.pop(key, None)
-        return written if written is not None else _measure(path)
+        if written is None:
+            return _measure(path)
+        return written[0], written[1]
 
 
 class _Upload:

@@ -31,14 +31,21 @@ class Outgoing:
             return
         assert isinstance(payload, BlobRef)
         if payload.size <= self._app.blobs.sizes.inline_bytes and payload.size <= self._left:
-            try:
-                into[inline] = await trio.to_thread.run_sync(self._app.blobs.blobs.get, payload)
-            except (FileNotFoundError, BlobDamaged):
-                pass  # whoever fetches the reference finds that out
-            else:
+            data = await self._read(payload)
+            if data is not None:
+                into[inline] = data
                 self._left -= payload.size
                 return
         into[reference] = self.reference(payload)
+
+    async def _read(self, blob: BlobRef) -> bytes | None:
+        fresh = self._app.blobs.take_fresh(blob.key)
+        if fresh is not None:
+            return fresh
+        try:
+            return await trio.to_thread.run_sync(self._app.blobs.blobs.get, blob)
+        except (FileNotFoundError, BlobDamaged):
+            return None  # whoever fetches the reference finds that out
 
     def reference(self, blob: BlobRef) -> dict[str, Any]:
         """Where a blob can be fetched for a while."""

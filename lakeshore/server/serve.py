@@ -25,6 +25,7 @@ from pathlib import Path
 import trio
 
 from .. import _version
+from ..heap import keep_freed_memory
 from ..plane.contract import INLINE_BYTES, PlaneError
 from ..plane.database import Durability
 from ..plane.plane import Plane, failure_of
@@ -463,6 +464,7 @@ def _write_ready(path: Path, url: str) -> None:
 def run(options: ServeOptions) -> int:
     """Serve in this process; the exit code (0, or 1 with the reason on stderr)."""
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    keep_freed_memory()
     try:
         trio.run(partial(serve, options))
     except ServeError as error:

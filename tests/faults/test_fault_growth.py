@@ -353,10 +353,10 @@ def test_a_payload_that_was_just_touched_or_is_named_is_not_collected(tmp_path: 
     now = time.time()
     keys = ("a/named", "a/touched", "b/c/garbage", "young")
     for key in keys:
-        plane.blobs.put(key, (b"x",))
+        plane.blobs.put(key, b"x")
     for key in keys[:3]:
         os.utime(plane.blobs.path(key), (now - 2 * GRACE_S, now - 2 * GRACE_S))
-    item = Submission(ns="default", queue="q", id="i", hash=b"h", args=plane.blobs.put("other", (b"y" * 70_000,)))
+    item = Submission(ns="default", queue="q", id="i", hash=b"h", args=plane.blobs.put("other", b"y" * 70_000))
     plane.write(lambda tx: submits.submit(tx, item, now))
     plane.conn.execute("UPDATE args SET blob = 'a/named'")
     plane.blobs.touch("a/touched")
@@ -379,9 +379,10 @@ def test_a_submit_touches_the_payload_that_it_names(tmp_path: Path) -> None:
         put = server.post("/v1/namespaces/default/payloads/presign", presign).body
         assert server.raw("PUT", put["url"].removeprefix(server.url), b"123456789").status == 201
         path = server.state_dir / "blobs" / put["key"]
+        call = {"queue": "q", "args_ref": {"key": put["key"], "size": 9}}
+        assert server.post("/v1/producer/submit", {**call, "invocation_id": served.new_id()}).status == 200
         an_hour_ago = time.time() - 3600  # so young that the janitor leaves it alone
         os.utime(path, (an_hour_ago, an_hour_ago))
-        call = {"invocation_id": served.new_id(), "queue": "q", "args_ref": {"key": put["key"], "size": 9}}
-        answer = server.post("/v1/producer/submit", call)
+        answer = server.post("/v1/producer/submit", {**call, "invocation_id": served.new_id()})
         assert answer.status == 200, answer.raw
         assert time.time() - path.stat().st_mtime < 60

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import secrets
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -191,6 +192,28 @@ def test_inline_payloads_of_any_size_arrive_whole(server: Served, size: int) -> 
     assert server.post("/v1/daemon/ack", ack).body["result"] == "ok"
     ended = server.post("/v1/producer/await", {"invocation_id": run["invocation_id"]}).body
     assert (ended.get("result_blob") or server.raw("GET", ended["result_ref"]["url"]).raw) == data
+
+
+@pytest.mark.inventory("K-20")
+def test_what_was_stored_a_moment_ago_is_handed_over_once_from_memory_that_is_bounded(server: Served) -> None:
+    def stored() -> tuple[str, Path, bytes]:
+        data = secrets.token_bytes(1_500_000)
+        key = upload(server, data)["key"]
+        file = server.state_dir / "blobs" / key
+        assert file.read_bytes() == data
+        file.write_bytes(bytes(len(data)))  # so that it shows where an answer comes from
+        return presign(server, op="get", key=key)["url"], file, data
+
+    first, second = stored(), stored()
+    stored(), stored()
+    url, file, data = stored()
+    part = server.raw("GET", url, headers={"range": "bytes=0-9"})
+    assert (part.status, part.raw) == (206, bytes(10))
+    answers = [server.raw("GET", url), server.raw("GET", url)]
+    assert [answer.raw for answer in answers] == [data, file.read_bytes()]
+    assert [answer.headers["x-content-type-options"] for answer in answers] == ["nosniff", "nosniff"]
+    for url, file, _ in (first, second):
+        assert server.raw("GET", url).raw == file.read_bytes()
 
 
 @pytest.mark.inventory("S-771", "S-264")

@@ -22,6 +22,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
+from ...heap import keep_freed_memory
 from ..ambient import set_process_plane
 from ..default_plane import home
 from ..dispatch import Dispatch
@@ -59,6 +60,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="lakeshore worker: %(message)s")
     settings = read_settings(argv)
+    keep_freed_memory()
     again = _Again.at_start(once=settings.once)
     hide_secrets()
     if "" not in sys.path and os.getcwd() not in sys.path:

@@ -17,6 +17,7 @@ import trio
 from ...wire.messages import OCTETS
 from ..app import App
 from ..http import HttpError, Request, Response, StreamResponse
+from ..http.messages import HeaderList
 from ..render import answer
 from .answers import RAW, BlobStored
 from .stated import route
@@ -52,6 +53,10 @@ async def put(app: App, request: Request) -> Response:
 async def get(app: App, request: Request) -> Response | StreamResponse:
     """GET /v1/blobs/<key>?<signature>: the whole blob, or one range of it."""
     grant = app.blobs.verify("GET", request.params["key"], request.query)
+    if request.method == "GET" and request.header("range") is None:
+        fresh = app.blobs.take_fresh(grant.key)
+        if fresh is not None:
+            return Response(headers=_described(grant.sha256), body=fresh)
     return await send_file(request, app.blobs.blobs.path(grant.key), "payload", size=grant.size, sha256=grant.sha256)
 
 
@@ -64,7 +69,7 @@ async def send_file(request: Request, path: Path, what: str, *, size: int | None
     try:
         there = _size(fd, path, what, size)
         start, end, partial = _range(request.header("range"), there)
-        headers = (*_SAFE, ("etag", f'"{sha256}"')) if sha256 is not None else _SAFE
+        headers = _described(sha256)
         if partial:
             headers = (*headers, ("content-range", f"bytes {start}-{end - 1}/{there}"))
         status = 206 if partial else 200
@@ -75,6 +80,10 @@ async def send_file(request: Request, path: Path, what: str, *, size: int | None
         os.close(fd)
         return StreamResponse(status=status, headers=headers, chunks=_pieces(-1, end, end), content_length=end - start)
     return StreamResponse(status=status, headers=headers, chunks=_pieces(fd, start, end), content_length=end - start)
+
+
+def _described(sha256: str | None) -> HeaderList:
+    return _SAFE if sha256 is None else (*_SAFE, ("etag", f'"{sha256}"'))
 
 
 def _size(fd: int, path: Path, what: str, stored: int | None) -> int:
