@@ -9,6 +9,7 @@ into one, as they come, or each into its own where `log` has a `stderr_url` (an 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Mapping
@@ -47,6 +48,8 @@ RESULT_FILE: Final = "LAKESHORE_RESULT_FILE"
 """Names the file that becomes the typed result, when the command writes it."""
 PAYLOAD_FILE: Final = "LAKESHORE_PAYLOAD_FILE"
 """Names the payload, which is also stdin when there is no other."""
+_READS: Final = ("stdin", "payload_inline", "payload_ref")
+"""What a command may be given to read."""
 
 
 class PayloadError(Exception):
@@ -127,20 +130,22 @@ class Execs:
         if running.spawned:
             await self._keeper.stop(_job_id(exec_id), why=why, grace_s=grace_s)
 
-    async def release(self, exec_id: str) -> None:
-        """Its result was taken: nothing of it stays. One that is just being ended is waited for."""
-        job = _job_id(exec_id)
-        self._early.pop(exec_id, None)
-        try:
-            await self._keeper.wait(job)
-            await self._keeper.forget(job)
-        except (KeyError, KeeperLost):
-            pass  # it never began; or the next keeper tells it to `recovered`
-        if exec_id in self._bare:
-            self._bare.discard(exec_id)
-            return
-        for path in self._inputs(exec_id):
-            path.unlink(missing_ok=True)
+    async def release(self, *exec_ids: str) -> None:
+        """Their results were taken: nothing of them stays. One that is just being ended is waited for."""
+        jobs: list[str] = []
+        for exec_id in exec_ids:
+            self._early.pop(exec_id, None)
+            with contextlib.suppress(KeyError, KeeperLost):  # it never began; or the next keeper tells `recovered`
+                await self._keeper.wait(_job_id(exec_id))
+                jobs.append(_job_id(exec_id))
+        with contextlib.suppress(KeeperLost):
+            await self._keeper.forget(*jobs)
+        for exec_id in exec_ids:
+            if exec_id in self._bare:
+                self._bare.discard(exec_id)
+                continue
+            for path in self._inputs(exec_id):
+                path.unlink(missing_ok=True)
 
     async def recovered(self) -> dict[str, dict[str, Any]]:
         """The results of those that an earlier daemon began and did not get rid of; what still runs of them is being
@@ -190,17 +195,18 @@ class Execs:
         env = self._environ | {RESULT_FILE: os.path.join(self._keeper.job_directory(_job_id(exec_id)), RESULT)}
         if streamed:
             env["PYTHONUNBUFFERED"] = "1"  # or there is nothing to see before the end
-        stdin, script, payload = self._inputs(exec_id)
-        reads: Path | None = None
-        if await self._payload(body, payload):
-            env[PAYLOAD_FILE] = str(payload)
-            reads = payload
-        if body.get("stdin"):
-            reads = _written(stdin, body["stdin"])
-        argv = ["bash", "-c", command]
-        if len(command) > LONGEST_WORD // 4 and len(command.encode(errors="surrogateescape")) > LONGEST_WORD:
-            argv = ["bash", str(_written(script, command))]
-        elif reads is None:
+        long = len(command) > LONGEST_WORD // 4 and len(command.encode(errors="surrogateescape")) > LONGEST_WORD
+        argv, reads = ["bash", "-c", command], None
+        if long or any(body.get(name) is not None for name in _READS):
+            stdin, script, payload = self._inputs(exec_id)
+            if await self._payload(body, payload):
+                env[PAYLOAD_FILE] = str(payload)
+                reads = payload
+            if body.get("stdin"):
+                reads = _written(stdin, body["stdin"])
+            if long:
+                argv = ["bash", str(_written(script, command))]
+        else:
             self._bare.add(exec_id)
         return Order(
             id=_job_id(exec_id),

@@ -232,7 +232,7 @@ class Keeper:
         told = job.ended()
         self._kin.look()
         if self._daemon is not None:
-            self._daemon.say({"event": "exit", "id": job.id, "claim": job.claim, "exit": told})
+            self._daemon.say({"event": "exit", "id": job.id, "exit": told})
         if job.nest:
             self._forget(job)
 
@@ -393,19 +393,18 @@ class Keeper:
             self._expect(job, time.monotonic(), _clock())
 
     def _do_forget(self, _peer: Peer, message: dict[str, Any]) -> dict[str, Any] | None:
-        job = self._jobs.get(message["id"])
-        if job is None:
-            return None
-        if job.phase != "ended":
-            return {"error": f"job {job.id} still runs", "kind": "running"}
-        self._forget(job)
-        return None
+        ids = message.get("ids") or (message["id"],)
+        jobs = [self._jobs[id_] for id_ in ids if id_ in self._jobs]
+        self._forget(*(job for job in jobs if job.phase == "ended"))
+        running = [job.id for job in jobs if job.phase != "ended"]
+        return {"error": f"job {', '.join(running)} still runs", "kind": "running"} if running else None
 
-    def _forget(self, job: Job) -> None:
-        self._ledger.forget(job.id)
-        if not self._shelf.put(job.directory):
-            remove(job.directory)
-        del self._jobs[job.id]
+    def _forget(self, *jobs: Job) -> None:
+        self._ledger.forget(*(job.id for job in jobs))
+        for job in jobs:
+            if not self._shelf.put(job.directory):
+                remove(job.directory)
+            del self._jobs[job.id]
 
     def _do_end(self, _peer: Peer, _message: dict[str, Any]) -> None:
         """End every job, then this process."""

@@ -282,6 +282,23 @@ def test_directories_are_not_hoarded_and_go_with_the_keeper(place: Path) -> None
     k.run(main)
 
 
+@pytest.mark.parametrize("version", [1, 2], ids=["of a keeper of before", "of this one"])
+def test_jobs_are_forgotten_together_but_none_that_runs(place: Path, version: int) -> None:
+    async def main() -> None:
+        async with k.keeper(place) as keeper:
+            keeper._version = version
+            await keeper.spawn(k.bash("runs", "sleep 1000"))
+            for id_ in ("a", "b"):
+                await _done(keeper, id_, "true")
+            with pytest.raises(KeeperError, match="runs still runs"):
+                await keeper.forget("a", "b", "never was", "runs")
+            assert [job.id for job in await keeper.jobs()] == ["runs"]
+            assert os.listdir(place / "jobs") == ["runs"]
+            assert b'"a"' in (place / "begun.log").read_bytes().rpartition(b'"forget"')[0]
+
+    k.run(main)
+
+
 def test_a_job_is_found_by_its_mark_when_its_keeper_died_before_it_noted_the_pid(place: Path) -> None:
     async def main() -> None:
         async with k.keeper(place, end=False) as keeper:

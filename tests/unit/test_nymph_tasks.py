@@ -59,6 +59,17 @@ def test_a_command_is_run_with_its_body_and_its_result_is_told_until_it_is_taken
     assert world.one(ReleaseExec).exec_id == "e"
 
 
+def test_results_that_were_taken_in_one_request_are_each_over() -> None:
+    world = greeted_with(*(exec_(id_) for id_ in "abc"))
+    for id_ in "abc":
+        world.exec_ended(id_)
+    world.tell(events.ResultsAnswered(kind="exec", ids=["a", "c"]))
+    assert [one.exec_id for one in world.these(ReleaseExec)] == ["a", "c"]
+    world.tell(events.ResultFailed(kind="exec", id="b", rand=0.0, reason="reset"))
+    world.wait()
+    assert world.one(SendResult).id == "b"
+
+
 def test_a_result_that_nobody_wants_is_told_once() -> None:
     world = greeted_with(exec_("e"))
     world.exec_ended("e")

@@ -157,6 +157,12 @@ def result_answered(it: State, event: events.ResultAnswered, now: float) -> None
     _told(it, event.kind, event.id, "ResultAnswered", now)
 
 
+def results_answered(it: State, event: events.ResultsAnswered, now: float) -> None:
+    it.result_backoff.reset()
+    for id_ in event.ids:
+        _told(it, event.kind, id_, "ResultsAnswered", now)
+
+
 def result_failed(it: State, event: events.ResultFailed, now: float) -> None:
     if event.status in UNWANTED:
         it.say("warning", f"nobody takes the result of {event.kind} {event.id} ({event.status}): {event.reason}")

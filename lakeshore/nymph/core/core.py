@@ -28,6 +28,7 @@ _HANDLERS: Final[Mapping[type, Callable[[State, Any, float], None]]] = {
     events.AcksAnswered: answers.acks_answered,
     events.AcksFailed: answers.acks_failed,
     events.ResultAnswered: answers.result_answered,
+    events.ResultsAnswered: answers.results_answered,
     events.ResultFailed: answers.result_failed,
     events.JobStarted: work.job_started,
     events.JobOutput: work.job_output,

@@ -81,6 +81,14 @@ class ResultAnswered:
 
 
 @value
+class ResultsAnswered:
+    """Several of a kind have arrived, in one request."""
+
+    kind: str
+    ids: Sequence[str]
+
+
+@value
 class ResultFailed:
     kind: str
     id: str
@@ -204,6 +212,7 @@ Event: TypeAlias = (
     | AcksAnswered
     | AcksFailed
     | ResultAnswered
+    | ResultsAnswered
     | ResultFailed
     | JobStarted
     | JobOutput

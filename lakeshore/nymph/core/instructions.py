@@ -53,7 +53,7 @@ class SendAcks:
 
 @value
 class SendResult:
-    """→ ResultAnswered, ResultFailed. How a command (`kind` exec) or a script (setup) ended."""
+    """→ ResultAnswered, ResultsAnswered, ResultFailed. How a command (`kind` exec) or a script (setup) ended."""
 
     kind: str
     id: str

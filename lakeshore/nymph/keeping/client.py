@@ -27,7 +27,7 @@ import trio
 from lakeshore._self import python_path
 
 from .job import GRACE_S, OUTPUT_MAX
-from .protocol import EXIT, JOBS, LOG, SOCKET, BadMessage, Decoder, encode, private_directory
+from .protocol import EXIT, FORGETS_MANY, JOBS, LOG, SOCKET, BadMessage, Decoder, encode, private_directory
 
 START_S = 10.0
 _LONGEST = 100
@@ -156,6 +156,7 @@ class KeeperClient:
         """Set when the keeper is gone, or this end has left."""
         self.pid = 0
         self.boot = ""
+        self._version = 1
         self.found: tuple[Kept, ...] = ()
         self.on_spare: Callable[[str], object] = lambda _nest: None
         """Called with the nest, for each spare that waits there from now on."""
@@ -163,7 +164,7 @@ class KeeperClient:
     async def hello(self, *, orphan_s: float) -> None:
         """Become the keeper's daemon. KeeperTaken when it has one."""
         told = await self._ask({"do": "hello", "pid": os.getpid(), "orphan_s": orphan_s})
-        self.pid, self.boot = told["pid"], told["boot"]
+        self.pid, self.boot, self._version = told["pid"], told["boot"], int(told.get("version", 1))
         self.found = tuple(Kept.of(job) for job in told["jobs"])
         for job in self.found:
             self._note(job)
@@ -196,11 +197,16 @@ class KeeperClient:
             raise KeeperLost("the keeper is gone, and the job with it")
         return self._exits[id_]
 
-    async def forget(self, id_: str) -> None:
-        """Remove an ended job's directory."""
-        await self._ask({"do": "forget", "id": id_})
-        self._ended.pop(id_, None)
-        self._exits.pop(id_, None)
+    async def forget(self, *ids: str) -> None:
+        """Remove the directories of ended jobs."""
+        if len(ids) > 1 and self._version >= FORGETS_MANY:
+            await self._ask({"do": "forget", "ids": list(ids)})
+        else:
+            for id_ in ids:
+                await self._ask({"do": "forget", "id": id_})
+        for id_ in ids:
+            self._ended.pop(id_, None)
+            self._exits.pop(id_, None)
 
     def job_directory(self, id_: str) -> str:
         """Where a job of this id has its files."""

@@ -75,9 +75,10 @@ class Ledger:
         except OSError:
             return
 
-    def forget(self, id_: str) -> None:
-        """Cross a job out. Not synced: at worst its end is told twice."""
-        if self._records.pop(id_, None) is None:
+    def forget(self, *ids: str) -> None:
+        """Cross jobs out. Not synced: at worst their end is told twice."""
+        known = [id_ for id_ in ids if self._records.pop(id_, None) is not None]
+        if not known:
             return
         size = os.fstat(self._fd).st_size
         try:
@@ -88,7 +89,7 @@ class Ledger:
                 os.close(self._fd)
                 self._fd = fd
             else:
-                _write(self._fd, _line({"id": id_, "forget": True}))
+                _write(self._fd, b"".join(_line({"id": id_, "forget": True}) for id_ in known))
         except OSError:
             return  # a full disk
 

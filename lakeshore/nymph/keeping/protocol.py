@@ -26,13 +26,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
-VERSION = 1
+VERSION = 2
+FORGETS_MANY = 2
+"""The first version that forgets several jobs at a word."""
 LOCK, SOCKET, LOG, LEDGER, JOBS, SHELF = "keeper.lock", "keeper.sock", "keeper.log", "begun.log", "jobs", "spare"
 JOB, EXIT, STDOUT, STDERR = "job.json", "exit.json", "stdout", "stderr"
 MAX_MESSAGE = 16 << 20
 MARK = "DREAMLAKE_JOB"
 """The variable that names the job, by its directory: what leaves the job's session is known by it."""
 _LENGTH = struct.Struct(">I")
+_plain = json.JSONEncoder(separators=(",", ":"))
 _ID = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}")
 
 
@@ -42,7 +45,7 @@ class BadMessage(Exception):
 
 def encode(message: dict[str, Any]) -> bytes:
     """The bytes of one message. BadMessage when it is longer than `MAX_MESSAGE`."""
-    body = json.dumps(message, separators=(",", ":")).encode("ascii")  # a lone surrogate of a file name is escaped
+    body = _plain.encode(message).encode("ascii")  # a lone surrogate of a file name is escaped
     if len(body) > MAX_MESSAGE:
         raise BadMessage(f"a message to or from the keeper may have {MAX_MESSAGE} bytes; this one has {len(body)}")
     return _LENGTH.pack(len(body)) + body

@@ -30,6 +30,8 @@ class Commands:
     def __init__(self, tell: Callable[[Event], None], nursery: trio.Nursery, line: Line, pending: Pending) -> None:
         self._tell, self._nursery, self._line, self._pending = tell, nursery, line, pending
         self._left: dict[str, Map] = {}
+        self._over: list[str] = []
+        """Commands that are to be released."""
 
     def run_exec(self, one: instructions.RunExec) -> None:
         async def run() -> None:
@@ -43,7 +45,14 @@ class Commands:
         self._nursery.start_soon(_quietly, self._line.parts.execs.stop, one.exec_id, one.why, one.grace_s)
 
     def release_exec(self, one: instructions.ReleaseExec) -> None:
-        self._pending.start(_quietly, self._line.parts.execs.release, one.exec_id)
+        """Those whose results were taken together go together."""
+        self._over.append(one.exec_id)
+        if len(self._over) == 1:
+            self._pending.start(self._release_over)
+
+    async def _release_over(self) -> None:
+        over, self._over = self._over, []
+        await _quietly(self._line.parts.execs.release, *over)
 
     def run_setup(self, one: instructions.RunSetup) -> None:
         async def run() -> None:

@@ -207,15 +207,18 @@ class Contact:
                 self._not_taken(one, error.reason, error.status)
             return
         told = {a["exec_id"]: a for a in maps(answer.get("results")) if isinstance(a.get("exec_id"), str)}
+        taken: list[str] = []
         for one in some:
             said = told.get(one.id)
             refused: Any = "it was not answered" if said is None else said.get("refused")
             if refused is None:
-                self._tell(events.ResultAnswered(kind=one.kind, id=one.id))
+                taken.append(one.id)
             elif isinstance(refused, Mapping):
                 self._not_taken(one, str(refused.get("error")), count(refused.get("status")) or None)
             else:
                 self._not_taken(one, str(refused), None)
+        if taken:
+            self._tell(events.ResultsAnswered(kind=EXEC, ids=taken))
 
     def _not_taken(self, one: instructions.SendResult, reason: str, status: int | None) -> None:
         self._tell(events.ResultFailed(kind=one.kind, id=one.id, rand=_chance(), reason=reason, status=status))
