@@ -66,6 +66,8 @@ def _take_oldest(tx: Transaction, wish: Wish, now: float) -> list[Claimed]:
     rows = tx.all(SQL.claim_oldest, values)
     if len(rows) > 1:
         rows.sort(key=lambda row: (-row[0], row[1]))
+    if rows:
+        tx.moved(wish.ns, wish.queues[0], "queued", "running", *[row[1] for row in rows])
     return [_claimed(tx, row[1:14], row[14]) for row in rows]
 
 
@@ -175,6 +177,7 @@ def _draw_level(levels: list[list[Any]], temperature: float, draw: float) -> tup
 def _take(tx: Transaction, wish: Wish, seq: int, now: float) -> Claimed:
     row = tx.one(SQL.claim_if_queued, {**_values(wish, now), "seq": seq})
     assert row is not None, "the candidate was read in this transaction"
+    tx.moved(row[2], row[3], "queued", "running", seq)
     return _claimed(tx, row, None)
 
 
@@ -191,7 +194,6 @@ def _values(wish: Wish, now: float) -> dict[str, Any]:
 def _claimed(tx: Transaction, row: tuple[Any, ...], data: bytes | None) -> Claimed:
     """What is handed out. `data` are the arguments, when they have been read and are inline."""
     seq, id_, ns, queue, number, attempt, started, last, function, run_config, prefix, parent, root = row
-    tx.moved(ns, queue, "queued", "running", seq)
     return Claimed(
         id=id_,
         ns=ns,

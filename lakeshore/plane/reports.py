@@ -16,7 +16,7 @@ from ..wire.frames import end_frame, error_frame
 from .contract import DELAYED, FREE_LOSSES, TERMINAL, Cancelled, Loss, Report, Settled, UnknownInvocation
 from .frames import Rows, put
 from .statements import SQL, among, in_order
-from .transaction import PUT_RESULT, Transaction, payload_row
+from .transaction import PUT_RESULT, Transaction, grouped, payload_row
 
 _WORTH_A_BATCH = 3
 _UNKNOWN = Loss()
@@ -68,17 +68,20 @@ def settle_many(tx: Transaction, reports: Sequence[Report], now: float) -> list[
     ended: dict[str, Settled] = {}
     ends: list[tuple[int, int, float]] = []
     results: list[tuple[Any, ...]] = []
+    moved: list[tuple[str, str, int]] = []
     for id_, claim, seq, ns, queue in tx.all(*among(SQL.claimed_without_frames, list(plain))):
         report = plain[id_]
         if report.claim == claim and report.ns == ns:
             ends.append((seq, claim, now))
             results.append(payload_row(seq, report.result))
-            tx.moved(ns, queue, "running", "succeeded", seq)
+            moved.append((ns, queue, seq))
             ended[id_] = Settled(id=id_, claim=claim, result="ok", state="succeeded", queue=queue)
     if ends:
         changed = tx.change_many(_SUCCEED_AT, ends)
         assert changed == len(ends), "their rows were read in this transaction"
         tx.change_many(PUT_RESULT, results)
+        for place, seqs in grouped(moved).items():
+            tx.moved(*place, "running", "succeeded", *seqs)
     return [ended.get(report.id) or settle(tx, report, now) for report in reports]
 
 

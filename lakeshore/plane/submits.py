@@ -26,7 +26,7 @@ from .contract import (
 from .retries import RETRYABLE, knows, retry_row
 from .runs import Room
 from .statements import SQL, in_order
-from .transaction import PUT_ARGS, Transaction, payload_row
+from .transaction import PUT_ARGS, Transaction, grouped, payload_row
 
 _WORTH_A_BATCH = 4
 
@@ -79,8 +79,8 @@ def submit_many(tx: Transaction, items: Sequence[Submission], now: float) -> lis
     inserted = tx.change_many(_SUBMIT_AT, [_row(item, seq, now) for seq, item in enumerate(items, last + 1)])
     if inserted == len(items):
         tx.change_many(PUT_ARGS, [payload_row(seq, item.args) for seq, item in enumerate(items, last + 1)])
-        for seq, item in enumerate(items, last + 1):
-            tx.moved(item.ns, item.queue, None, "queued", seq)
+        for place, seqs in grouped((item.ns, item.queue, seq) for seq, item in enumerate(items, last + 1)).items():
+            tx.moved(*place, None, "queued", *seqs)
         return [Submitted(id=item.id, queue=item.queue, needs=item.needs) for item in items]
     there = {seq for (seq,) in tx.all(SQL.submitted_after, {"seq": last})}
     return [

@@ -60,17 +60,17 @@ class Transaction:
         """Run a write for each row of values, by name or in the order of its `?`; how many rows it changed."""
         return self.conn.executemany(statement, rows).rowcount
 
-    def moved(self, ns: str, queue: str, old: str | None, new: str | None, row: int | str) -> None:
-        """A row of this queue went from one state to another (None: it was born, or it is gone). `row` is its `seq`;
-        of one that is gone its id.
+    def moved(self, ns: str, queue: str, old: str | None, new: str | None, *rows: int | str) -> None:
+        """Rows of this queue went from one state to another (None: they were born, or are gone). A row is its `seq`; of
+        one that is gone its id.
         """
         moves = self._moves
         if self.noted is not None:
-            self.noted.append((ns, queue, row))
+            self.noted += [(ns, queue, row) for row in rows]
         if old is not None:
-            moves[ns, queue, old] = moves.get((ns, queue, old), 0) - 1
+            moves[ns, queue, old] = moves.get((ns, queue, old), 0) - len(rows)
         if new is not None:
-            moves[ns, queue, new] = moves.get((ns, queue, new), 0) + 1
+            moves[ns, queue, new] = moves.get((ns, queue, new), 0) + len(rows)
 
     def touched(self, ns: str, queue: str | None, row: int | str) -> None:
         """A row changed, and not its state. None: nor what its queue has."""
@@ -96,6 +96,14 @@ class Transaction:
                 [{"ns": ns, "queue": q, "state": s, "n": n} for (ns, q, s), n in self._moves.items() if n],
             )
         return self._moves
+
+
+def grouped(rows: Iterable[tuple[str, str, int]]) -> dict[tuple[str, str], list[int]]:
+    """Rows (namespace, queue, `seq`) by their queue, in order."""
+    found: dict[tuple[str, str], list[int]] = {}
+    for ns, queue, seq in rows:
+        found.setdefault((ns, queue), []).append(seq)
+    return found
 
 
 PAYLOAD = "seq data blob size sha256"

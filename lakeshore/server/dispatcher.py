@@ -131,9 +131,9 @@ class Dispatcher:
             return answers
 
         def committed(answers: list[Submitted | Exception]) -> None:
-            for item, done in zip(items, answers, strict=True):
-                if isinstance(done, Submitted) and (watch is not None or done.due is not None):
-                    self._watch_submitted(item.ns, watch, done)
+            stored = [done for done in answers if isinstance(done, Submitted)]
+            if stored:
+                self._watch_submitted(items[0].ns, watch, *stored)
 
         return await self.writer.write(verb, committed)
 
@@ -143,12 +143,12 @@ class Dispatcher:
             self._freshen(item.ns, done.queue)
         return done
 
-    def _watch_submitted(self, ns: str, watch: str | None, done: Submitted) -> None:
-        if done.due is not None:
-            self.promoter.expect(done.due)
-        if watch is None:
-            return
-        self.results.submitted(ns, watch, done.id, again=done.again)
+    def _watch_submitted(self, ns: str, watch: str | None, *stored: Submitted) -> None:
+        for done in stored:
+            if done.due is not None:
+                self.promoter.expect(done.due)
+        if watch is not None:
+            self.results.submitted(ns, watch, stored)
 
     # -- polls
 

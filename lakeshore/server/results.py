@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import islice
 
 import trio
 
 from ..plane import rows
-from ..plane.contract import Ended
+from ..plane.contract import Ended, Submitted
 from ..plane.frames import Rows
 from ..wire.values import value
 from .waiters import Parker, Waiters, WatchSet
@@ -36,13 +36,16 @@ class Results:
         self._rows = read
         self._waiters = waiters
 
-    def submitted(self, ns: str, session: str, id_: str, *, again: bool) -> None:
-        """A submit carried the session of a watch: the set holds its id from now on. Sent `again` it may have ended."""
+    def submitted(self, ns: str, session: str, stored: Iterable[Submitted]) -> None:
+        """A submit carried the session of a watch: the set holds what it stored from now on. Sent again, a call may
+        have ended.
+        """
         watch = self._waiters.watch_set(ns, session, trio.current_time())
-        if again:
-            self._watch_ids(watch, ns, [id_])
-        else:
-            self._waiters.watch(watch, id_)
+        for done in stored:
+            if done.again:
+                self._watch_ids(watch, ns, [done.id])
+            else:
+                self._waiters.watch(watch, done.id)
 
     async def wait(self, ns: str, id_: str, timeout_s: float, parker: Parker) -> Ended:
         """One invocation's end, or how it stands when the time is over."""

@@ -450,23 +450,25 @@ async def ack(app: App, request: Request, caller: Caller) -> Response:
     return answer(request, told)
 
 
-_USUAL: Final = frozenset(("invocation_id", "claim", "state", "result_blob", "error"))
+_USUAL: Final = frozenset(("invocation_id", "claim", "state", "result_blob", "error", "worker_id"))
 
 
 def _usual(app: App, caller: Caller, raw: Any, worker: str | None) -> Report | None:
-    """The report of a claim that succeeded with a small result, as nearly all do; None for an ack that says more."""
+    """The report of a live claim that succeeded with a small result, as nearly all do; None for any other ack."""
     if type(raw) is not dict or not raw.keys() <= _USUAL:
         return None
-    if raw.get("state") != "succeeded" or raw.get("error") is not None:
+    get = raw.get
+    id_, claim, result = get("invocation_id"), get("claim"), get("result_blob")
+    if get("state") != "succeeded" or get("error") is not None or get("worker_id", worker) != worker:
         return None
-    claim, result = raw.get("claim"), raw.get("result_blob")
-    if type(result) is not bytes or len(result) >= INLINE_BYTES or type(claim) is not int or not 0 < claim < 2**63:
+    if type(id_) is not str or type(claim) is not int or type(result) is not bytes or len(result) >= INLINE_BYTES:
         return None
-    id_ = check_invocation_id(raw.get("invocation_id"))
-    worker = worker or caller.worker
-    if worker is not None:
-        check_binding(caller, worker)
-    check_claim(app, caller, id_, claim)
+    lease = app.dispatcher.leases.holder(id_)
+    if lease is None or lease.claim != claim or lease.ns != caller.ns:
+        return None
+    if caller.worker is not None:
+        check_binding(caller, worker or caller.worker)
+        check_binding(caller, lease.worker)
     return Report(ns=caller.ns, id=id_, outcome="succeeded", claim=claim, worker=worker, result=result)
 
 
