@@ -32,6 +32,8 @@ BLIND_PACE_S = 0.02
 MOST_ROPES = 64
 KEPT = 4
 """So many bells stay up when nobody listens."""
+SETTLED_NS = 100_000_000
+"""A directory's time says whether it changed, but for changes in the same tick of the clock: so long ago is long enough."""
 _SUFFIX = ".bell"
 
 
@@ -132,6 +134,9 @@ class FifoBells:
         self._idle: list[_FifoBell] = []
         self._ropes: dict[str, int] = {}
         """Write ends of the bells that were rung before."""
+        self._there: dict[str, list[str]] = {}
+        """The bells of each tag, as the directory was at `_there_at`, its time; None when that may have passed."""
+        self._there_at: int | None = None
         self._ringing = threading.RLock()
         """A rope is let go by nobody while somebody pulls it: its descriptor may be another file's at once."""
         self._lock = threading.Lock()
@@ -162,11 +167,22 @@ class FifoBells:
             return any(self._is_silent(file) for file in self._hung(names))
 
     def _hung(self, names: Iterable[str]) -> list[str]:
+        changed_at = os.stat(self.directory).st_mtime_ns
+        if changed_at != self._there_at:
+            self._look(changed_at)
+        if not self._there:
+            return []
+        tags = {_tag(name) for name in names}
+        return [file for tag in tags for file in self._there.get(tag, ())]
+
+    def _look(self, changed_at: int) -> None:
         hung = os.listdir(self.directory)
         if len(self._ropes) > MOST_ROPES:
             self._let_go(set(self._ropes).difference(hung))
-        tags = {_tag(name) for name in names}
-        return [file for file in hung if file.split("-", 1)[0] in tags]
+        self._there = {}
+        for file in hung:
+            self._there.setdefault(file.split("-", 1)[0], []).append(file)
+        self._there_at = changed_at if time.time_ns() - changed_at > SETTLED_NS else None
 
     def _is_silent(self, file: str) -> bool:
         """Whether a bell waits for its ring: one that rings already is heard, and then its owner looks."""
