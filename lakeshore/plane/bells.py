@@ -33,7 +33,7 @@ MOST_ROPES = 64
 KEPT = 4
 """So many bells stay up when nobody listens."""
 SETTLED_NS = 100_000_000
-"""A directory's time says whether it changed, but for changes in the same tick of the clock: so long ago is long enough."""
+"""A directory's time tells its changes apart, but for those of one tick of the clock: so long ago, that has passed."""
 _SUFFIX = ".bell"
 
 

@@ -24,7 +24,8 @@ WAL_BYTES = 16 * 1024 * 1024
 FLOOR = (3, 35, 0)
 """RETURNING came with 3.35; partial indexes and upserts are older."""
 
-_SYNCHRONOUS: dict[str, str] = {"power": "FULL", "process": "NORMAL", "none": "OFF"}
+SYNCHRONOUS: dict[str, str] = {"power": "FULL", "process": "NORMAL", "none": "OFF"}
+"""SQLite's word for each durability."""
 NETWORK_FILE_SYSTEMS = frozenset(
     {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "lustre", "gpfs", "glusterfs", "fuse.sshfs", "beegfs"}
 )
@@ -52,7 +53,7 @@ def connect(path: str, *, durability: Durability, shared: bool) -> sqlite3.Conne
         if path != ":memory:":
             conn.execute("PRAGMA auto_vacuum = INCREMENTAL")
             _switch_to_wal(conn)
-        conn.execute(f"PRAGMA synchronous = {_SYNCHRONOUS[durability]}")
+        conn.execute(f"PRAGMA synchronous = {SYNCHRONOUS[durability]}")
         conn.execute("PRAGMA fullfsync = 1")
         conn.execute("PRAGMA checkpoint_fullfsync = 1")
         conn.execute(f"PRAGMA wal_autocheckpoint = {0 if shared else 1000}")

@@ -15,10 +15,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+from . import submits
 from .blobs import Blobs
 from .contract import TERMINAL, PlaneError, PlaneFailed, PlaneFull, SyncFailed
-from .database import Durability, connect
+from .database import SYNCHRONOUS, Durability, connect
 from .directories import keep_names
+from .inbox import Inbox, Waiting
 from .journal import Journal
 from .locks import try_lock
 from .logs import Logs
@@ -47,6 +49,16 @@ class Plane:
         self.journal = Journal(None if files is None else files / "journal", sync=sync and durability == "power")
         self.blobs = Blobs(None if files is None else files / "blobs", sync=sync)
         self.logs = None if files is None else Logs(files / "logs")
+        self._durability: Durability = durability
+        self._syncs_more = False
+        self.inbox: Inbox | None = None
+        """Submits of any process that are no rows yet, where several share the plane."""
+        if shared and files is not None:
+            try:
+                self.inbox = Inbox(files / "inbox", power=durability == "power")
+            except OSError as exc:
+                self.close()
+                raise failure_of(exc) from exc
         if files is not None and durability == "power":
             try:
                 keep_names(files, files.parent, Path(path).parent)
@@ -64,6 +76,8 @@ class Plane:
         """The rows that were changed by what is committed; whoever wants them takes them out."""
         self.commit_s = 0.0
         """Seconds that the last COMMIT took, alone."""
+        if self.inbox is not None and self.inbox.waits():
+            self.write(lambda tx: None)
 
     def rows(self, statement: str, values: Values) -> list[tuple[Any, ...]]:
         """Read on the writing connection."""
@@ -116,6 +130,8 @@ class Plane:
 
     def close(self) -> None:
         """Close the files. What was committed stays."""
+        if self.inbox is not None:
+            self.inbox.close()
         self.journal.close()
         self.conn.close()
 
@@ -123,8 +139,10 @@ class Plane:
         conn = self.conn
         tx = Transaction(conn, self.journal, self.blobs, self.queued, [] if self.noting else None)
         written = self.journal.mark()
-        conn.execute("BEGIN IMMEDIATE")
+        left = self._begin()
         try:
+            if left is not None:
+                submits.put_in(tx, left.items)
             results: list[Any] = []
             for verb in verbs:
                 try:
@@ -136,6 +154,8 @@ class Plane:
             before = time.perf_counter()
             conn.execute("COMMIT")
             self.commit_s = time.perf_counter() - before
+            if left is not None and self.inbox is not None:
+                self.inbox.done(left)
         except sqlite3.OperationalError as exc:
             self._roll_back()
             if exc.sqlite_errorcode == _NO_SPACE_FOR_INDEX:
@@ -158,6 +178,26 @@ class Plane:
                 elif n > 0 and state in TERMINAL:
                     self._ended[ns, queue] = self._ended.get((ns, queue), 0) + n
         return results
+
+    def _begin(self) -> Waiting | None:
+        """Take the database's lock; what is in the inbox then. What was promised to survive a power cut is committed
+        with a sync, whatever this plane's own durability is.
+        """
+        conn, inbox = self.conn, self.inbox
+        if self._syncs_more:
+            conn.execute(f"PRAGMA synchronous = {SYNCHRONOUS[self._durability]}")
+            self._syncs_more = False
+        conn.execute("BEGIN IMMEDIATE")
+        if inbox is None or not inbox.waits():
+            return None
+        left = inbox.look()
+        if left.owes and self._durability != "power":
+            conn.execute("ROLLBACK")
+            conn.execute(f"PRAGMA synchronous = {SYNCHRONOUS['power']}")
+            self._syncs_more = True
+            conn.execute("BEGIN IMMEDIATE")
+            left = inbox.look()
+        return left
 
     def _roll_back(self) -> bool:
         """False when no transaction was open: SQLITE_FULL and its like roll back by themselves."""

@@ -89,6 +89,26 @@ def submit_many(tx: Transaction, items: Sequence[Submission], now: float) -> lis
     ]
 
 
+def put_in(tx: Transaction, items: Sequence[tuple[Submission, float]]) -> None:
+    """Rows for submits that were acknowledged before, each with its time: whatever has become of their queue since.
+
+    What is there already, or was and is purged, stays as it is.
+    """
+    ids = [item.id for item, _at in items]
+    if ids and tx.one(SQL.tombstone_between, {"first": min(ids), "last": max(ids)}) is not None:
+        items = [(item, at) for item, at in items if tx.one(SQL.tombstone, {"id": item.id}) is None]
+    for ns, queue in {(item.ns, item.queue) for item, _at in items}:
+        tx.change(SQL.ensure_queue, {"ns": ns, "name": queue, "now": items[0][1]})
+    found = tx.one(SQL.last_seq, {})
+    places = list(enumerate(items, 1 if found is None else int(found[0]) + 1))
+    if tx.change_many(_SUBMIT_AT, [_row(item, seq, at) for seq, (item, at) in places]) < len(items):
+        there = {seq for (seq,) in tx.all(SQL.submitted_after, {"seq": places[0][0] - 1})}
+        places = [(seq, one) for seq, one in places if seq in there]
+    tx.change_many(PUT_ARGS, [payload_row(seq, item.args) for seq, (item, _at) in places])
+    for seq, (item, _at) in places:
+        tx.moved(item.ns, item.queue, None, "queued", seq)
+
+
 def _are_plain(tx: Transaction, items: Sequence[Submission], now: float, room: Room) -> bool:
     """Whether these are what nearly all are: ids that differ and were never purged, for now, on unlimited queues."""
     ids = {item.id for item in items}

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import msgpack
 
 from ..plane import claims, delays, frames, queues, reports, retries, rows, submits
-from ..plane.contract import TERMINAL, Report, Settled, Wish
+from ..plane.contract import TERMINAL, Ended, Report, Settled, Wish
 from ..plane.contract import Claimed as Taken
 from ..plane.database import Durability
 from ..plane.runs import has_queued
@@ -54,6 +54,7 @@ class Dispatch:
 
     local = True
     shows_names = True
+    trusts_new_ids = True
 
     def __init__(self, path: str | Path = ":memory:", *, ns: str = "default", durability: Durability = "power") -> None:
         self.path = str(path)
@@ -82,18 +83,23 @@ class Dispatch:
         delay: float | None = None,
         due: float | None = None,
         name: str | None = None,
+        new: bool = False,
     ) -> str:
         """Put one invocation on a queue, durably; the id that holds it (an earlier one when `key` was used before).
 
         `run_config` may carry `max_attempts` and `timeout_s`. Nobody gets it for `delay` seconds, or before the instant
-        `due` (epoch seconds). `name` is what lists show as the function. Where the queue is to hold what finds it full,
-        this waits for room. Raises DispatchError: the id is taken, the queue is full or not active, over 100 MiB.
+        `due` (epoch seconds). `name` is what lists show as the function. `new`: the id was made for this call alone.
+        Where the queue is to hold what finds it full, this waits for room. Raises DispatchError: the id is taken, the
+        queue is full or not active, over 100 MiB.
         """
         refused = outcomes.too_large(len(envelope), "the call's arguments")
         if refused is not None:
             raise refused
         args = self._state().keep(id, "args", envelope)
         item = submission(self.ns, queue, id, args, key, priority, parent, run_config, retry_failed, delay, due, name)
+        if new and self._state().leave(item):
+            self._ring_work(queue)
+            return id
         done = held(lambda: self._write(lambda tx: submits.submit(tx, item, time.time())))
         if done.due is None:
             self._ring_work(done.queue)
@@ -135,10 +141,10 @@ class Dispatch:
         """
         check_id(inv_id)
         deadline = _deadline(timeout)
-        ended = rows.ended(self._rows, self.ns, inv_id)
+        ended = self._ended(inv_id)
         if not ended.terminal:
             with self._state().bells.listen("done") as bell:
-                while not (ended := rows.ended(self._rows, self.ns, inv_id)).terminal:
+                while not (ended := self._ended(inv_id)).terminal:
                     if ended.state != "pending":
                         raise outcomes.not_there(inv_id, ended.state)
                     left = deadline - time.monotonic()
@@ -232,7 +238,7 @@ class Dispatch:
 
     def pass_on(self, queue: str) -> None:
         """Whoever was woken for one job wakes the next for what else there is."""
-        if self.count(queue):
+        if self._state().has_mail() or self.count(queue):
             self._ring_work(queue)
 
     def prefetched(self) -> LocalSlates | None:
@@ -250,6 +256,8 @@ class Dispatch:
     def wait_for_work(self, queue: str, timeout_s: float) -> None:
         """Sleep until `queue` may have work, or for `timeout_s`."""
         with self._state().bells.listen(f"work/{self.ns}/{'*' if queue.endswith('*') else queue}") as bell:
+            if self._state().has_mail():
+                return
             now = time.time()
             opens_in_s = queues.opens_at(self._rows, self.ns, queue, now) - now
             if opens_in_s > 0 or queue.endswith("*"):
@@ -324,7 +332,7 @@ class Dispatch:
         check_id(inv_id)
         found = rows.channel_of(self._rows, self.ns, inv_id)
         if found is None:
-            raise outcomes.not_there(inv_id, rows.ended(self._rows, self.ns, inv_id).state)
+            raise outcomes.not_there(inv_id, self._ended(inv_id).state)
         channel = found[0]
 
         def over() -> bool:
@@ -366,7 +374,7 @@ class Dispatch:
         """Wait for invocations to end: the ids that ended at or after `since`, and the `since` of the next call."""
         with self._state().bells.listen("done") as bell:
             for last_look in (False, True):
-                found = self._rows(SQL.finished_since, {"since": since})
+                found = self._state().combiner.rows(SQL.finished_since, {"since": since})
                 if found or last_look:
                     return [id_ for id_, _at in found], max((at for _id, at in found), default=since)
                 bell.wait(timeout_s)
@@ -374,7 +382,7 @@ class Dispatch:
 
     def ended(self, inv_id: str) -> bool:
         """Whether there is nothing left to wait for: terminal, purged or unknown."""
-        return rows.ended(self._rows, self.ns, inv_id).state != "pending"
+        return self._ended(inv_id).state != "pending"
 
     # -- housekeeping
 
@@ -407,6 +415,16 @@ class Dispatch:
 
     def _rows(self, statement: str, values: Values) -> list[tuple[Any, ...]]:
         return self._state().rows(statement, values)
+
+    def _ended(self, inv_id: str) -> Ended:
+        """What whoever waits is told. A commit for what is in the inbox is left to the workers."""
+        state = self._state()
+        found = rows.ended(state.combiner.rows, self.ns, inv_id)
+        if found.state == "unknown" and state.has_mail():
+            if any(item.id == inv_id and item.ns == self.ns for item in state.mail()):
+                return Ended(id=inv_id, state="pending", row_state="queued")
+            found = rows.ended(state.combiner.rows, self.ns, inv_id)  # it was made a row meanwhile
+        return found
 
     def _hint(self) -> str | None:
         return None if self.path == ":memory:" else unused_login()
@@ -516,7 +534,7 @@ class Dispatch:
             local_losses.bury_the_dead(self._state())
             self._state().due_in_s(self.ns, queue)
             return True
-        if self._state().time_to_bury() or not has_queued(self._rows, self.ns, queue):
+        if self._state().time_to_bury() or not (self._state().has_mail() or has_queued(self._rows, self.ns, queue)):
             local_losses.bury_the_dead(self._state())
         else:
             return True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 import time
@@ -11,9 +12,10 @@ from typing import Any, TypeVar
 
 from ..plane import delays, locks
 from ..plane.bells import Bells, FifoBells, MemoryBells
-from ..plane.contract import Payload, PlaneError
+from ..plane.contract import Payload, PlaneError, Submission
 from ..plane.database import Durability
 from ..plane.directories import make_directories
+from ..plane.inbox import LARGEST
 from ..plane.plane import Plane, failure_of
 from ..plane.soundness import check_files
 from ..plane.statements import SQL, Values
@@ -23,6 +25,8 @@ from .errors import DispatchError
 from .ids import new_id
 from .local_forgetting import LocalForgetting
 from .local_slate import LocalSlates
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 BURY_S = 0.5
@@ -88,8 +92,36 @@ class OpenPlane:
             self._tidy()
 
     def rows(self, statement: str, values: Values) -> list[tuple[Any, ...]]:
-        """Read between commits."""
+        """Read between commits, and what was submitted before. Raises DispatchError where that cannot be put in."""
+        if self.has_mail():
+            self.write(lambda tx: None)
         return self.combiner.rows(statement, values)
+
+    def has_mail(self) -> bool:
+        """Whether the inbox has submits that the next commit, or the next look, makes rows of."""
+        return self.plane.inbox is not None and self.plane.inbox.waits()
+
+    def mail(self) -> list[Submission]:
+        """What is in the inbox, and may have become rows already."""
+        return [] if self.plane.inbox is None else [item for item, _at in self.plane.inbox.look().items]
+
+    def leave(self, item: Submission) -> bool:
+        """Leave a new submit in the inbox, durably, if nothing about it or its queue can be refused and it has room.
+
+        Whether it is there. Raises DispatchError: the disk failed.
+        """
+        inbox = self.plane.inbox
+        if inbox is None or not isinstance(item.args, bytes) or len(item.args) > LARGEST:
+            return False
+        if item.key is not None or item.retry_nonce is not None or item.due is not None:
+            return False
+        if not self.combiner.rows(SQL.plain_queue, {"ns": item.ns, "queue": item.queue}):
+            return False
+        try:
+            return inbox.leave(item, time.time())
+        except OSError as exc:
+            failed = failure_of(exc)
+            raise DispatchError(str(failed)) from failed
 
     def ring_work(self, ns: str, queue: str) -> None:
         """Wake one worker of a queue."""
@@ -131,6 +163,11 @@ class OpenPlane:
         return left
 
     def close(self) -> None:
+        if self.has_mail():
+            try:
+                self.write(lambda tx: None)
+            except DispatchError as exc:
+                log.warning("what waits in the inbox of %s is for the next to open it: %s", self.plane.path, exc)
         self.bells.close()
         with self.combiner.turn:
             if self._holder is not None:

@@ -79,9 +79,8 @@ class SyncQueue:
         prepared = packed(payload, envelope, key or _key)
         priority = priority if _priority is None else _priority
         when = delays.when(delay if _delay is None else _delay, at if _at is None else _at)
-        sent: str = self.plane.submit(
-            self.name, prepared[1], id=prepared[0], key=key or _key, priority=priority, **when
-        )
+        how = when | _told_of(self.plane, envelope)
+        sent: str = self.plane.submit(self.name, prepared[1], id=prepared[0], key=key or _key, priority=priority, **how)
         return sent
 
     def result(self, inv_id: str, *, timeout: float | None = 30.0) -> Any:
@@ -255,8 +254,8 @@ class Queue:
     ) -> str:
         """As `SyncQueue.submit`."""
         id_, data = packed(payload, envelope, key)
-        when = delays.when(delay, at)
-        sent: str = await self._plane.submit(self.name, data, id=id_, key=key, priority=priority, **when)
+        how = delays.when(delay, at) | _told_of(self._q.plane, envelope)
+        sent: str = await self._plane.submit(self.name, data, id=id_, key=key, priority=priority, **how)
         return sent
 
     async def _submit_and_wait(
@@ -375,6 +374,11 @@ def packed(payload: Any, envelope: Any, key: str | None) -> tuple[str, bytes]:
     if isinstance(envelope, wire.Envelope):
         return envelope.id, envelope.to_bytes()
     return wire.Envelope.from_bytes(envelope).id, bytes(envelope)
+
+
+def _told_of(plane: Any, envelope: Any) -> dict[str, Any]:
+    """That the id is a new one, to a plane that makes use of it: a caller's own Envelope may have been sent before."""
+    return {"new": True} if envelope is None and getattr(plane, "trusts_new_ids", False) else {}
 
 
 def _with_delay(timeout: float | None, options: dict[str, Any]) -> float | None:

@@ -125,6 +125,8 @@ class _Prepared:
             how["retry_failed"] = new_id()  # a nonce: a resent submit does not queue the row twice
         if self.name is not None:
             how["name"] = self.name
+        if getattr(self.plane, "trusts_new_ids", False):
+            how["new"] = True
         how |= self.when
         return how
 

@@ -40,7 +40,7 @@ def play(plane: Dispatch, name: str, rng: random.Random, rounds: int) -> None:
     topic = -1
     for number in range(rounds):
         inv, args = f"{name}-{number}", payload()
-        plane.submit(name, args, id=inv)
+        plane.submit(name, args, id=inv, new=number % 3 != 2)
         say("submitted", inv, args)
         if number % 5 == 4:
             plane.cancel(inv)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import shlex
 import sqlite3
 import stat
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from lakeshore.plane.database import SCHEMA_VERSION
+from lakeshore.plane.inbox import peek
 from lakeshore.plane.statements import SQL
 
 from . import database, disk
@@ -115,7 +118,9 @@ def _work(path: Path, living: list[str]) -> Iterator[Finding]:
             conn.close()
     except sqlite3.Error:  # the line about the schema says more
         return
-    queued = {(ns, queue): n for ns, queue, state, n in tallies if state == "queued"}
+    queued = Counter({(ns, queue): n for ns, queue, state, n in tallies if state == "queued"})
+    with contextlib.suppress(OSError):
+        queued.update((item.ns, item.queue) for item in peek(path.with_name(path.name + ".d") / "inbox"))
     running = sum(n for *_, state, n in tallies if state == "running")
     lost = holders.difference(living)
     seen = f"{sum(queued.values()):,} queued, {running:,} running"
@@ -128,7 +133,7 @@ def _work(path: Path, living: list[str]) -> Iterator[Finding]:
         yield ok("local work", seen)
 
 
-def _start(queued: dict[tuple[str, str], int]) -> str:
+def _start(queued: Mapping[tuple[str, str], int]) -> str:
     ns, queue = max(queued, key=lambda place: queued[place])
     where = [] if ns == "default" else ["--namespace", ns]
     return f"start a worker: {shlex.join(['lakeshore', 'worker', 'start', '--queue', queue, *where])}"

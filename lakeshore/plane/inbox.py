@@ -1,0 +1,181 @@
+"""The inbox of a plane that processes share: submits that are on disk and not yet rows (K-16, K-29, K-33).
+
+A submit that nothing can refuse needs no turn at the database's lock: it is a record in one small file, synced before
+it is acknowledged. Whoever begins a transaction next, worker or producer, puts what is there into the database first,
+in the order of the file and in the same commit. So every transaction finds what was acknowledged before it began, and
+who only reads has it put in first (`OpenPlane.rows`).
+
+A head, then records in a row: length, checksum, a packed submit. The head is written after the record that it counts,
+so a producer killed in between has written nothing. Whoever syncs the file syncs all records before its own as well:
+after a power cut what lies behind the first record that is not whole was acknowledged to nobody.
+
+Records stay until the commit that has them is as durable as they were promised to be. Who is killed between that commit
+and the new head leaves records that are rows already; an id is there once, so to put them in again changes nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import logging
+import mmap
+import os
+import struct
+import threading
+import weakref
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgpack
+
+from ..wire.values import value
+from .contract import Submission
+
+log = logging.getLogger(__name__)
+
+SIZE = 64 * 1024
+"""What waits is bounded: whoever finds no room goes to the database, and takes along what is here."""
+LARGEST = 8 * 1024
+_HEAD = struct.Struct("<QIII")
+"""Which filling of the file it is, where what is a row already ends, where the records end, where those end that were
+promised to survive a power cut.
+"""
+_RECORD = struct.Struct("<II")
+_FIELDS = ("ns", "queue", "id", "args", "hash", "function", "run_config", "priority", "parent", "max_attempts")
+_open_inboxes: weakref.WeakSet[Inbox] = weakref.WeakSet()
+
+
+@value
+class Waiting:
+    """What was in the inbox at one moment: each submit with its time, and up to where they are."""
+
+    filling: int
+    until: int
+    owes: bool
+    """Whether one of them was promised to survive a power cut."""
+    items: list[tuple[Submission, float]]
+
+
+class Inbox:
+    """Opens the file, or makes it with all the room that it will need. Safe in threads.
+
+    `power`: what this process leaves is synced before `leave` returns. Raises OSError.
+    """
+
+    def __init__(self, path: Path, *, power: bool) -> None:
+        self._power = power
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            with self._locked():
+                if os.fstat(self._fd).st_size < SIZE or not self._read_head()[0]:
+                    os.pwrite(self._fd, _HEAD.pack(1, _HEAD.size, _HEAD.size, 0).ljust(SIZE, b"\0"), 0)
+                    os.fsync(self._fd)
+            self._head = mmap.mmap(self._fd, mmap.PAGESIZE, prot=mmap.PROT_READ)
+        except BaseException:
+            os.close(self._fd)
+            raise
+        self._writing = threading.Lock()
+        self._syncing = threading.Lock()
+        self._synced = (0, 0)
+        _open_inboxes.add(self)
+
+    def waits(self) -> bool:
+        """Whether something may not be a row yet."""
+        _filling, done, end, _owed = _HEAD.unpack_from(self._head)
+        return bool(done != end)
+
+    def leave(self, item: Submission, now: float) -> bool:
+        """Leave a submit, durably; False when there is no room for it. Raises OSError: it may be there or not."""
+        body = msgpack.packb((now, *(getattr(item, name) for name in _FIELDS)))
+        with self._writing, self._locked():
+            filling, done, end, owed = self._read_head()
+            if done == end and end > _HEAD.size:
+                filling, done, end, owed = filling + 1, _HEAD.size, _HEAD.size, 0
+            after = end + _RECORD.size + len(body)
+            if after > SIZE:
+                return False
+            os.pwrite(self._fd, _RECORD.pack(len(body), _checksum(body, filling)) + body, end)
+            os.pwrite(self._fd, _HEAD.pack(filling, done, after, after if self._power else owed), 0)
+        if self._power:
+            self._sync(filling, after)
+        return True
+
+    def look(self) -> Waiting:
+        """What waits, in the order in which it came."""
+        with self._writing, self._locked():
+            filling, done, end, owed = self._read_head()
+            data = os.pread(self._fd, end - done, done)
+        return Waiting(filling=filling, until=end, owes=owed > done, items=list(_records(data, filling)))
+
+    def done(self, found: Waiting) -> None:
+        """These are rows now, as durably as was promised."""
+        with self._writing, self._locked():
+            filling, done, end, owed = self._read_head()
+            if filling == found.filling and done < found.until:
+                os.pwrite(self._fd, _HEAD.pack(filling, found.until, end, owed), 0)
+
+    def close(self) -> None:
+        """Let go of the file, which stays."""
+        with self._writing, self._syncing:
+            self._forget()
+
+    def _forget(self) -> None:
+        if self._fd >= 0:
+            self._head.close()
+            os.close(self._fd)
+            self._fd = -1
+
+    def _sync(self, filling: int, until: int) -> None:
+        with self._syncing:  # who waited here finds that the last one's sync was its own, too
+            if self._synced < (filling, until):
+                reached = _HEAD.unpack_from(self._head)
+                os.fdatasync(self._fd)
+                self._synced = max((filling, until), (reached[0], reached[2]))
+
+    def _read_head(self) -> tuple[int, int, int, int]:
+        return _HEAD.unpack(os.pread(self._fd, _HEAD.size, 0))
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        fcntl.flock(self._fd, fcntl.LOCK_EX)
+        try:
+            yield
+        finally:
+            fcntl.flock(self._fd, fcntl.LOCK_UN)
+
+
+def peek(path: Path) -> list[Submission]:
+    """What is in an inbox, to who changes nothing and waits for nobody. Raises OSError."""
+    data = path.read_bytes()
+    filling, done, end, _owed = _HEAD.unpack_from(data) if len(data) == SIZE else (0, 0, 0, 0)
+    return [item for item, _at in _records(data[done:end], filling)]
+
+
+def _checksum(body: bytes, filling: int) -> int:
+    """Of another filling's record it is another one."""
+    return zlib.crc32(body, filling & 0xFFFFFFFF)
+
+
+def _records(data: bytes, filling: int) -> Iterator[tuple[Submission, float]]:
+    at = 0
+    while at < len(data):
+        length, checksum = _RECORD.unpack_from(data, at) if at + _RECORD.size <= len(data) else (0, 0)
+        body = data[at + _RECORD.size : at + _RECORD.size + length]
+        if not length or len(body) < length or _checksum(body, filling) != checksum:
+            log.warning(
+                "%d bytes of the inbox are what a power cut left of submits that nobody was told of", len(data) - at
+            )
+            return
+        now, *fields = msgpack.unpackb(body)
+        yield Submission(**dict(zip(_FIELDS, fields, strict=True))), now
+        at += _RECORD.size + length
+
+
+def _after_fork() -> None:
+    # A child that kept the descriptor would keep the lock of a parent that was killed with it.
+    for inbox in list(_open_inboxes):
+        inbox._forget()
+
+
+os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,252 @@
+"""The inbox of the local plane: a new submit is on disk without the database's lock, and nobody can tell."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from lakeshore.plane import inbox, queues, retention
+from lakeshore.sdk.dispatch import Dispatch, DispatchError
+from lakeshore.sdk.ids import new_id
+
+QUEUE = "q"
+
+
+@pytest.fixture
+def plane(tmp_path: Path) -> Iterator[Dispatch]:
+    plane = Dispatch(tmp_path / "plane.sqlite", durability="process")
+    plane.submit(QUEUE, b"", id="first")  # from now on the queue is known
+    job = plane.claim(QUEUE, "w")
+    assert job is not None
+    plane.ack(job.id, "w")
+    yield plane
+    plane.close()
+
+
+@pytest.fixture
+def other(plane: Dispatch) -> Iterator[Dispatch]:
+    other = Dispatch(plane.path, durability="power")
+    yield other
+    other.close()
+
+
+def rows_of(plane: Dispatch) -> int:
+    """How many rows the file has, to who looks into it alone."""
+    conn = sqlite3.connect(plane.path)
+    try:
+        return int(conn.execute("SELECT COUNT(*) FROM invocation").fetchone()[0])
+    finally:
+        conn.close()
+
+
+def leave(plane: Dispatch, *ids: str) -> None:
+    before = rows_of(plane)
+    for id_ in ids:
+        assert plane.submit(QUEUE, id_.encode(), id=id_, new=True) == id_
+    assert rows_of(plane) == before, "it went into the database"
+
+
+def put_in(plane: Dispatch) -> None:
+    plane._write(lambda tx: None)
+
+
+def drained(plane: Dispatch) -> list[str]:
+    found = []
+    while (job := plane.claim(QUEUE, "w")) is not None:
+        found.append(job.id)
+        plane.ack(job.id, "w", result=job.envelope)
+    return found
+
+
+@pytest.mark.inventory("K-33")
+def test_what_is_in_the_inbox_is_there_for_every_verb_of_every_process(plane: Dispatch, other: Dispatch) -> None:
+    leave(plane, "a")
+    assert other.get("a") is not None and plane.get("a") == other.get("a")
+    leave(plane, "b")
+    assert other.count(QUEUE) == 2
+    leave(plane, "c")
+    assert other.cancel("c")
+    leave(plane, "d")
+    assert list(other.journal_read("d", timeout=5.0)) == [] if other.cancel("d") else None
+    leave(plane, "e")
+    with pytest.raises(TimeoutError, match="queued"):
+        other.result("e", timeout=0.0)
+    assert not other.ended("e")
+    leave(plane, "f")
+    with pytest.raises(DispatchError, match="queued"):
+        other.retry("f")
+    assert drained(other) == ["a", "b", "e", "f"]
+    assert [plane.result(id_) for id_ in "abef"] == [b"a", b"b", b"e", b"f"]
+
+
+@pytest.mark.inventory("K-3", "K-33")
+def test_submits_keep_their_order_whichever_way_they_take(plane: Dispatch, other: Dispatch) -> None:
+    leave(plane, "a")
+    leave(other, "b")
+    other.submit(QUEUE, b"", id="c")
+    leave(plane, "d", "e")
+    plane.submit(QUEUE, b"", id="f", key="k")
+    leave(other, "g")
+    assert drained(plane) == list("abcdefg")
+
+
+@pytest.mark.inventory("K-16")
+def test_an_id_that_comes_again_finds_the_submit_that_is_in_the_inbox(plane: Dispatch, other: Dispatch) -> None:
+    leave(plane, "a")
+    assert other.submit(QUEUE, b"a", id="a") == "a"
+    with pytest.raises(DispatchError, match="taken"):
+        other.submit(QUEUE, b"another", id="a")
+    assert drained(other) == ["a"]
+
+
+def test_more_than_the_inbox_holds_is_taken_and_in_order(plane: Dispatch) -> None:
+    ids = [f"{n:03d}" for n in range(310)]
+    for id_ in ids:
+        plane.submit(QUEUE, id_.encode().ljust(700), id=id_, new=True)
+    assert 1 < rows_of(plane) < 311, "the inbox was never full, or never used"
+    large = bytes(inbox.SIZE)
+    plane.submit(QUEUE, large, id="large", new=True)
+    assert drained(plane) == [*ids, "large"]
+    assert plane.result("large") == large
+
+
+@pytest.mark.inventory("K-17")
+@pytest.mark.parametrize("since", ["queued", "running", "succeeded", "purged"])
+def test_what_is_put_in_twice_because_somebody_died_in_between_is_one_submit(
+    plane: Dispatch, other: Dispatch, since: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leave(plane, "a", "b")
+    with monkeypatch.context() as patched:
+        patched.setattr(inbox.Inbox, "done", lambda *_: None)  # killed when it had committed
+        put_in(other)
+        if since != "queued":
+            assert other.claim(QUEUE, "w") is not None
+        if since in ("succeeded", "purged"):
+            other.ack("a", "w", result=b"1")
+        if since == "purged":
+            other._write(lambda tx: retention.purge(tx, before=time.time() + 1, now=time.time()))
+        assert plane.submit(QUEUE, b"c", id="c", new=True)
+    put_in(plane)
+    state = plane.get("a")
+    assert (state is None) if since == "purged" else (state is not None and state["state"] == since)
+    assert drained(plane) == (["a", "b", "c"] if since == "queued" else ["b", "c"])
+    assert plane.count(QUEUE) == 0
+
+
+@pytest.mark.inventory("K-29")
+@pytest.mark.parametrize("torn", [b"\xff", b"\x00" * 40])
+def test_what_a_power_cut_tore_was_promised_to_nobody_and_what_is_before_it_stays(
+    plane: Dispatch, torn: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    leave(plane, "a", "b")
+    state = plane._state()
+    assert state.plane.inbox is not None
+    end = state.plane.inbox.look().until
+    with open(f"{plane.path}.d/inbox", "r+b") as file:
+        file.seek(end - len(torn))
+        file.write(torn)
+    assert drained(plane) == ["a"]
+    assert "power cut" in caplog.text
+    leave(plane, "c")
+    assert drained(plane) == ["c"]
+
+
+@pytest.mark.inventory("K-29", "K-30")
+def test_who_promised_less_commits_what_was_promised_more_with_a_sync(plane: Dispatch, other: Dispatch) -> None:
+    said: list[str] = []
+    plane._state().plane.conn.set_trace_callback(said.append)
+
+    def syncs() -> list[str]:
+        """How the commits since were made."""
+        now, found = "NORMAL", []
+        for line in said:
+            if "synchronous" in line:
+                now = line.rpartition(" ")[2]
+            elif line == "COMMIT":
+                found.append(now)
+        return found
+
+    leave(plane, "a")
+    put_in(plane)
+    assert syncs() == ["NORMAL"]
+    leave(other, "b")
+    leave(plane, "c")
+    put_in(plane)
+    assert syncs() == ["NORMAL", "FULL"]
+    leave(plane, "d")
+    put_in(plane)
+    assert syncs() == ["NORMAL", "FULL", "NORMAL"]
+    leave(plane, "e")
+    put_in(other)
+    assert drained(other) == list("abcde")
+
+
+@pytest.mark.parametrize("fields", [{"state": "paused", "max_depth": 9}, {"max_depth": 1}, {"state": "archived"}])
+def test_a_queue_that_may_refuse_is_asked_each_time(plane: Dispatch, fields: dict[str, object]) -> None:
+    leave(plane, "a")
+    row = queues.QueueRow(ns="default", name=QUEUE, created_at=time.time(), **fields)  # type: ignore[arg-type]
+    plane._write(lambda tx: queues.change(tx, row))
+    assert rows_of(plane) == 2, "what was there before is put in first, whatever the queue says now"
+    if fields.get("max_depth") == 9:
+        plane.submit(QUEUE, b"", id="b", new=True)
+        assert rows_of(plane) == 3
+    else:
+        with pytest.raises(DispatchError, match=r"full|archived"):
+            plane.submit(QUEUE, b"", id="b", new=True)
+        assert plane.get("b") is None
+
+
+def test_threads_and_processes_leave_all_of_what_they_submit(plane: Dispatch, other: Dispatch) -> None:
+    ids: list[str] = []
+
+    def produce(plane: Dispatch) -> None:
+        ids.extend([plane.submit(QUEUE, b"x", id=new_id(), new=True) for _ in range(60)])
+
+    threads = [threading.Thread(target=produce, args=(one,)) for one in (plane, other) * 3]
+    for thread in threads:
+        thread.start()
+    found = []
+    while any(thread.is_alive() for thread in threads):
+        found += drained(other)
+    for thread in threads:
+        thread.join()
+    found += drained(plane)
+    assert len(ids) == 360 and sorted(found) == sorted(ids)
+
+
+@pytest.mark.inventory("K-29")
+def test_what_a_killed_producer_left_is_there_for_the_next_who_opens_the_plane(tmp_path: Path) -> None:
+    script = """
+        import os, signal, sys
+        from lakeshore.sdk.dispatch import Dispatch
+        plane = Dispatch(sys.argv[1])
+        for id in "abc":
+            plane.submit("q", id.encode(), id=id, new=True)
+        if os.fork() == 0:
+            print("forked", flush=True)
+            os.read(0, 1)  # lives on, with what its parent had open
+        os.kill(os.getpid(), signal.SIGKILL)
+    """
+    path = tmp_path / "plane.sqlite"
+    child = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(script), str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert child.stdout is not None and child.stdin is not None
+    assert child.stdout.readline() == b"forked\n"
+    child.wait(60)
+    assert os.stat(f"{path}.d/inbox").st_size == inbox.SIZE
+    plane = Dispatch(path)
+    assert rows_of(plane) == 3
+    assert drained(plane) == ["a", "b", "c"]
+    plane.close()
+    child.stdin.close()
+    child.stdout.close()
