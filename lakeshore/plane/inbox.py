@@ -77,7 +77,8 @@ class Inbox:
             raise
         self._writing = threading.Lock()
         self._syncing = threading.Lock()
-        self._synced = (0, 0)
+        self._written = self._synced = (0, 0)
+        """Filling and end of the last record of this process whose write has returned, and of the last synced one."""
         _open_inboxes.add(self)
 
     def waits(self) -> bool:
@@ -97,6 +98,7 @@ class Inbox:
                 return False
             os.pwrite(self._fd, _RECORD.pack(len(body), _checksum(body, filling)) + body, end)
             os.pwrite(self._fd, _HEAD.pack(filling, done, after, after if self._power else owed), 0)
+            self._written = filling, after
         if self._power:
             self._sync(filling, after)
         return True
@@ -129,9 +131,9 @@ class Inbox:
     def _sync(self, filling: int, until: int) -> None:
         with self._syncing:  # who waited here finds that the last one's sync was its own, too
             if self._synced < (filling, until):
-                reached = _HEAD.unpack_from(self._head)
+                reached = self._written
                 os.fdatasync(self._fd)
-                self._synced = max((filling, until), (reached[0], reached[2]))
+                self._synced = reached
 
     def _read_head(self) -> tuple[int, int, int, int]:
         return _HEAD.unpack(os.pread(self._fd, _HEAD.size, 0))

@@ -306,7 +306,7 @@ class Disk:
 
     def _leave_file(self, node: Node, path: Path, keep: Keep) -> None:
         kept = keep(node.pending) if node.pending else []
-        if kept or ".db" in path.name or ".sqlite" in path.name:
+        if kept or ".db" in path.name or ".sqlite" in path.name or path.name == "inbox":
             content = bytearray(node.content)
             apply(content, kept)
             path.write_bytes(content)
