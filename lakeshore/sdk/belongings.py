@@ -12,6 +12,7 @@ import contextlib
 import fcntl
 import os
 import resource
+import select
 import signal
 import sys
 import threading
@@ -97,6 +98,7 @@ class Owned(Borrowed):
         "_modules",
         "_noted",
         "_recursion",
+        "_standard",
         "_streams",
         "_umask",
         "_variables",
@@ -117,6 +119,9 @@ class Owned(Borrowed):
         self._mask = _set_mask(_BLOCK, ())
         self._streams = [sys.stdin, sys.stdout, sys.stderr]
         self._files = [_copy_of(fd) for fd in range(3)]
+        self._standard = select.poll()
+        for fd in range(3):
+            self._standard.register(fd, 0)  # of no interest but whether it is open
         self._hooks = (sys.excepthook, sys.unraisablehook)
         self._recursion = sys.getrecursionlimit()
         self._lists: tuple[list[Any], ...] = (
@@ -173,10 +178,8 @@ class Owned(Borrowed):
 
     def _put_back_standard_files(self) -> None:
         """Never leave their numbers free: the next file or connection would take them, and be printed into."""
-        for fd in range(3):
-            try:
-                os.get_inheritable(fd)
-            except OSError:
+        for fd, event in self._standard.poll(0):
+            if event & select.POLLNVAL:
                 _reopen(fd, self._files[fd])
         if [sys.stdin, sys.stdout, sys.stderr] != self._streams:
             sys.stdin, sys.stdout, sys.stderr = self._streams

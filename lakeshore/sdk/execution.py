@@ -14,7 +14,6 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Mapping
-from contextvars import Token
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +28,7 @@ from .context import RunContext, swap
 from .errors import TransportError, WorkerError
 from .functions import UDF
 from .interrupts import Interrupter, Interruption
-from .kinds import call_asyncgen, call_gen
+from .kinds import call_asyncgen, call_gen, call_sync
 from .sources import Ending, FrameSink, Work
 from .transport import Resolver
 from .yields import Yields
@@ -134,11 +133,17 @@ def _result(
         raise
     except BaseException as error:
         raise _Refused from error
-    with _Ambient(context, setup.plane):
-        if function.kind in ("gen", "asyncgen"):
-            packed = _stream(function, context.fork(), args, kwargs, work, sink(work), interrupter, streamed)
-        else:
+    around, token = swap(context), install_plane(setup.plane)
+    try:
+        if function.kind == "sync":
+            packed = _pack(call_sync(function.__wrapped__, context.fork(), args, kwargs), "result", function)
+        elif function.kind == "async":
             packed = _pack(run_body(function, args, kwargs), "result", function)
+        else:
+            packed = _stream(function, context.fork(), args, kwargs, work, sink(work), interrupter, streamed)
+    finally:
+        uninstall_plane(token)
+        swap(around)
     if len(packed) > MAX_PAYLOAD_BYTES:
         raise _Refused from TransportError(
             f"the result is {len(packed)} bytes, more than the {MAX_PAYLOAD_BYTES} that travel; "
@@ -210,21 +215,3 @@ def _stream(
             streamed(seq)
         interrupter.shielded(sink.flush)
     return yields.packed(context.writes)
-
-
-class _Ambient:
-    """What a body finds around it: its run context, and the plane that its own calls go to."""
-
-    __slots__ = ("_context", "_plane", "_token")
-
-    def __init__(self, context: RunContext, plane: Any) -> None:
-        self._context: RunContext | None = context
-        self._plane = plane
-
-    def __enter__(self) -> None:
-        self._context = swap(self._context)
-        self._token: Token[Any] = install_plane(self._plane)
-
-    def __exit__(self, *_: object) -> None:
-        uninstall_plane(self._token)
-        swap(self._context)

@@ -214,7 +214,7 @@ class HttpDispatch:
             work = session.take()
             if work is None:
                 return None
-            session.begin(work.id)
+            session.begin(work.id, work.claim)
             self._state().guard.hold(session)
         return self.client.claimed(work)
 

@@ -91,7 +91,7 @@ class SessionSource:
             except DispatchError as exc:  # its arguments cannot be had: that is this job's failure, not the worker's
                 error = {"type": "DispatchError", "message": str(exc)}
                 with self._session.lock:
-                    self._session.begin(entry.id)
+                    self._session.begin(entry.id, entry.claim)
                     self._session.end(entry.id, entry.claim, {"state": "failed", "error": error, "retry": True})
         return None
 
@@ -101,10 +101,9 @@ class SessionSource:
         if self._session.unsaid:
             self._teller.watch()
         with self._session.lock:
-            if self._session.claim_of(work.id) == work.claim:
-                self._session.begin(work.id, stop)
-                return
-        stop("lost")
+            held = self._session.begin(work.id, work.claim, stop)
+        if not held:
+            stop("lost")
 
     def end(self, work: Work, ending: Ending) -> None:
         self._long = time.monotonic() - self._began_at > LONG_S
@@ -113,7 +112,10 @@ class SessionSource:
             self._sink = None
         said: dict[str, Any] = {"state": ending.outcome}
         if ending.outcome == "succeeded":
-            said |= self._result(work, ending.result)
+            if http_wire.travels_beside(len(ending.result)):
+                said |= self._result(work, ending.result)
+            else:
+                said["result_blob"] = ending.result
         else:
             said |= {"error": ending.error, "retry": ending.retry, "retries": self._retries}
         if ending.last_seq is not None and said["state"] == "succeeded":

@@ -146,10 +146,13 @@ class Session:
             return entry
         return None
 
-    def begin(self, id_: str, stop: Callable[[str], None] | None = None) -> None:
-        """The body of a held job starts."""
-        entry = self.held[id_]
+    def begin(self, id_: str, claim: int, stop: Callable[[str], None] | None = None) -> bool:
+        """The body of a job starts. False when the claim is not ours any more."""
+        entry = self.held.get(id_)
+        if entry is None or entry.claim != claim:
+            return False
         entry.started, entry.stop = True, stop
+        return True
 
     def end(self, id_: str, claim: int, ending: dict[str, Any]) -> bool:
         """The body has ended: its ending is said with the next poll. False when the claim is not ours any more."""

@@ -27,7 +27,8 @@ class Teller:
 
     def watch(self) -> None:
         """A body begins, and there is something to say."""
-        self._news.set()
+        if not self._news.is_set():  # else it is said already: setting takes a lock
+            self._news.set()
         if self._thread is None and not self._closed:
             self._thread = threading.Thread(target=self._run, name="lakeshore-teller", daemon=True)
             self._thread.start()

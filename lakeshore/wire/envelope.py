@@ -146,6 +146,8 @@ class Envelope:
 
     def unpack_kwargs(self) -> dict[str, Any]:
         """The keyword arguments. Raises EnvelopeError(field="kwargs")."""
+        if self.kwargs == _NO_KWARGS:
+            return {}
         value = self._unpacked("kwargs", self.kwargs)
         if type(value) is not dict or any(type(name) is not str for name in value):
             raise _wrong("kwargs", "a packed map with string keys", value)
