@@ -2,8 +2,8 @@
 
 Only parked requests and streams are watched. An end of input counts as gone: a client that closed and one that merely
 ended its sending side look the same until something is written to them, and a parked poll has nothing to write. One
-poll(2) with POLLRDHUP answers for every watched socket, whatever unread input they hold; where that flag does not exist
-each socket is peeked at.
+epoll with EPOLLRDHUP answers for every watched socket, whatever unread input they hold, and can itself be waited for;
+where there is none each socket is peeked at.
 """
 
 from __future__ import annotations
@@ -11,19 +11,22 @@ from __future__ import annotations
 import select
 import socket
 from collections.abc import Callable
+from math import inf
 
-_RDHUP: int | None = getattr(select, "POLLRDHUP", None)
+import trio
+
+_RDHUP: int = getattr(select, "EPOLLRDHUP", 0)
 _PEEK = socket.MSG_PEEK | getattr(socket, "MSG_DONTWAIT", 0)
 
 
 class Presence:
     """The watched sockets and whom to tell, once."""
 
-    __slots__ = ("_poller", "_watched")
+    __slots__ = ("_epoll", "_watched")
 
     def __init__(self) -> None:
         self._watched: dict[int, tuple[socket.socket, Callable[[], None]]] = {}
-        self._poller = select.poll() if _RDHUP is not None else None
+        self._epoll = select.epoll() if _RDHUP else None
 
     def __len__(self) -> int:
         return len(self._watched)
@@ -32,21 +35,27 @@ class Presence:
         """Call `when_gone` at the first sweep that finds the peer gone; then it is watched no more."""
         fd = sock.fileno()
         self._watched[fd] = (sock, when_gone)
-        if self._poller is not None:
-            assert _RDHUP is not None
-            self._poller.register(fd, _RDHUP)
+        if self._epoll is not None:
+            self._epoll.register(fd, _RDHUP)
 
     def unwatch(self, fd: int) -> None:
         """Forget a socket; it may be unknown."""
-        if self._watched.pop(fd, None) is not None and self._poller is not None:
-            self._poller.unregister(fd)
+        if self._watched.pop(fd, None) is not None and self._epoll is not None:
+            self._epoll.unregister(fd)
+
+    async def wait(self, tick: float) -> None:
+        """Until a sweep would find somebody gone; `tick` seconds where that cannot be known without asking."""
+        if self._epoll is not None:
+            await trio.lowlevel.wait_readable(self._epoll.fileno())
+        else:
+            await trio.sleep(tick if self._watched else inf)
 
     def sweep(self) -> None:
         """Tell everybody whose peer has gone."""
         if not self._watched:
             return
-        if self._poller is not None:
-            gone = [fd for fd, _mask in self._poller.poll(0)]
+        if self._epoll is not None:
+            gone = [fd for fd, _mask in self._epoll.poll(0)]
         else:
             gone = [fd for fd, (sock, _tell) in self._watched.items() if peer_is_gone(sock)]
         for fd in gone:

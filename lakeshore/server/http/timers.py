@@ -2,8 +2,9 @@
 
 A connection writes down what it waits for and until when; the sweeper looks at all of them a few times a second.
 That costs a request two assignments and no timer of its own. `now` is the sweeper's last look at the monotonic clock,
-at most one tick old, so a deadline is met within [t, t + 2 ticks] and never before t. With no connection open the task
-sleeps. The same look asks the kernel which parked clients have gone.
+at most one tick old, so a deadline is met within [t, t + 2 ticks] and never before t. The same look asks the kernel
+which parked clients have gone. Where nothing was written down for a tick the task rests: until the first deadline, or
+somebody writes one down, or a client goes. With no connection open it sleeps.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class Timed(Protocol):
 class Sweeper:
     """The clock of one server: `now`, the open connections, the watched clients."""
 
-    __slots__ = ("_awake", "connections", "now", "presence", "times")
+    __slots__ = ("_awake", "_rest", "_stirred", "connections", "now", "presence", "times")
 
     def __init__(self, times: Times) -> None:
         self.times = times
@@ -58,6 +59,8 @@ class Sweeper:
         self.connections: set[Timed] = set()
         self.presence = Presence()
         self._awake = trio.Event()
+        self._rest: trio.CancelScope | None = None
+        self._stirred = False
 
     def add(self, connection: Timed) -> None:
         """Look after a connection from now on."""
@@ -72,6 +75,11 @@ class Sweeper:
 
     def after(self, seconds: float) -> float:
         """A deadline `seconds` from now."""
+        self._stirred = True
+        if self._rest is not None:
+            self._rest.cancel()
+            self._rest = None
+            self.now = trio.current_time()
         return self.now + seconds + self.times.tick  # now may be one tick old: rather late than early
 
     async def run(self) -> None:
@@ -80,9 +88,18 @@ class Sweeper:
             if not self.connections:
                 self._awake = trio.Event()
                 await self._awake.wait()
-            await trio.sleep(self.times.tick)
+            if self._stirred:
+                self._stirred = False
+                await trio.sleep(self.times.tick)
+            else:
+                await self._rest_until(min(connection.deadline for connection in self.connections))
             self.now = now = trio.current_time()
             self.presence.sweep()
             for connection in tuple(self.connections):
                 if connection.deadline <= now:
                     connection.expire()
+
+    async def _rest_until(self, deadline: float) -> None:
+        with trio.CancelScope(deadline=deadline) as self._rest:
+            await self.presence.wait(self.times.tick)
+        self._rest = None
