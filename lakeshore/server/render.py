@@ -25,6 +25,9 @@ _MSGPACK_HEADERS: Final = (("content-type", MSGPACK),)
 _JSON_HEADERS: Final = (("content-type", JSON),)
 _known: dict[bytes, str | None] = {b"application/x-msgpack": MSGPACK, b"application/json": JSON}
 _packer = msgpack.Packer(autoreset=True)
+_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
+_WORDS: Final = frozenset({str})
+_PLAIN: Final = frozenset({str, int, bool, type(None)})
 
 
 def content_encoding(header: bytes) -> str | None:
@@ -79,7 +82,12 @@ def refusal(request: Request | None, error: HttpError) -> Response:
 
 def as_json(value: Any) -> bytes:
     """JSON text of any value that msgpack can carry."""
-    return json.dumps(plain(value), ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
+    return _json.encode(value if _is_plain_row(value) else plain(value)).encode("utf-8", "replace")
+
+
+def _is_plain_row(value: Any) -> bool:
+    """Whether it is a map of words, whole numbers and truth values, as most answers are: JSON's own already."""
+    return type(value) is dict and {*map(type, value)} <= _WORDS and {*map(type, value.values())} <= _PLAIN
 
 
 def plain(value: Any) -> Any:

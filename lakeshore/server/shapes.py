@@ -29,6 +29,10 @@ T = TypeVar("T")
 Read = Callable[[Any, str], Any]
 """(value, its path) -> the value as it is used. `_At`."""
 
+_known_queries: dict[tuple[Hashable, str], dict[str, Any]] = {}
+"""Short ones come again and again (`wait_s=20`), and to take one apart costs as much as to answer it."""
+_SHORT_QUERY: Final = 64
+_MOST_QUERIES: Final = 256
 _TRUE: Final = ("true", "1")
 _FALSE: Final = ("false", "0", "")
 _OPEN: Final[set[type[Any]]] = set()
@@ -247,6 +251,9 @@ def read_query(
 
     HttpError as above; an item of a list is named as its field.
     """
+    known = _known_queries.get((shape, request.query_string))
+    if known is not None:
+        return dict(known)
     query = request.query
     try:
         kinds = {name: field.kind for name, field in fields_of(shape).items() if name in query}
@@ -257,10 +264,15 @@ def read_query(
             else _from_text(query[name], kind, name)
             for name, kind in kinds.items()
         }
-        return typing.cast("dict[str, Any]", _reader(shape)(given, ""))
+        found = typing.cast("dict[str, Any]", _reader(shape)(given, ""))
     except _At as error:
         error.path = error.path.partition("[")[0]
         raise _refusal(error, status, apart or {}) from error
+    if len(request.query_string) <= _SHORT_QUERY and not any(isinstance(value, list) for value in found.values()):
+        if len(_known_queries) >= _MOST_QUERIES:
+            _known_queries.clear()
+        _known_queries[shape, request.query_string] = dict(found)
+    return found
 
 
 def _refusal(error: _At, status: int, apart: Mapping[str, int]) -> HttpError:
