@@ -24,7 +24,7 @@ import struct
 import threading
 import weakref
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgpack
@@ -86,17 +86,18 @@ class Inbox:
         _filling, done, end, _owed = _HEAD.unpack_from(self._head)
         return bool(done != end)
 
-    def leave(self, item: Submission, now: float) -> bool:
-        """Leave a submit, durably; False when there is no room for it. Raises OSError: it may be there or not."""
-        body = msgpack.packb((now, *(getattr(item, name) for name in _FIELDS)))
+    def leave(self, items: Sequence[Submission], now: float) -> bool:
+        """Leave submits, durably; False when there is no room for all. Raises OSError: they may be there or not."""
+        bodies = [msgpack.packb((now, *(getattr(item, name) for name in _FIELDS))) for item in items]
         with self._writing, self._locked():
             filling, done, end, owed = self._read_head()
             if done == end and end > _HEAD.size:
                 filling, done, end, owed = filling + 1, _HEAD.size, _HEAD.size, 0
-            after = end + _RECORD.size + len(body)
+            after = end + sum(_RECORD.size + len(body) for body in bodies)
             if after > SIZE:
                 return False
-            os.pwrite(self._fd, _RECORD.pack(len(body), _checksum(body, filling)) + body, end)
+            records = (part for body in bodies for part in (_RECORD.pack(len(body), _checksum(body, filling)), body))
+            os.pwrite(self._fd, b"".join(records), end)
             os.pwrite(self._fd, _HEAD.pack(filling, done, after, after if self._power else owed), 0)
             self._written = filling, after
         if self._power:

@@ -443,7 +443,7 @@ SELECT i.id, i.ns, i.state, i.attempt, i.error, r.data, r.blob, r.size, r.sha256
 FROM invocation AS i LEFT JOIN result AS r ON r.seq = i.seq AND i.state = 'succeeded' WHERE i.id IN (:those)
 
 -- name: finished_since
-SELECT id, finished_at FROM invocation WHERE finished_at IS NOT NULL AND finished_at >= :since
+SELECT id, finished_at FROM invocation WHERE finished_at IS NOT NULL AND finished_at > :since
 
 -- name: listed
 SELECT seq, id, ns, queue, state, priority, key, hash, function, run_config, code, prefix, parent, root, max_attempts,

@@ -5,11 +5,12 @@ A promise is made on a loop and kept from any thread. Trio is only looked for wh
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable, Generator, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from time import monotonic
@@ -23,10 +24,11 @@ THREADS = 16
 class Promise(ABC, Generic[T]):
     """One value that another thread or task will bring to the loop on which `promise` made this. Await it once."""
 
-    __slots__ = ("_error", "_thread", "_value", "kept")
+    __slots__ = ("_error", "_home", "_thread", "_value", "kept")
 
-    def __init__(self) -> None:
+    def __init__(self, home: Any) -> None:
         self.kept = False
+        self._home = home
         self._value: Any = None
         self._error: BaseException | None = None
         self._thread = threading.get_ident()
@@ -56,14 +58,14 @@ class Promise(ABC, Generic[T]):
         if threading.get_ident() == self._thread:
             self._wake()
         else:
-            self._wake_from_afar()
+            self._soon(self._wake)
 
     @abstractmethod
     def _wake(self) -> None: ...
 
     @abstractmethod
-    def _wake_from_afar(self) -> None:
-        """`_wake`, from another thread; nothing when the loop has ended: nobody waits any more."""
+    def _soon(self, call: Callable[[], None]) -> None:
+        """Call it on the loop, from another thread; nothing when that has ended: nobody waits any more."""
 
     @abstractmethod
     async def _wait(self, timeout_s: float | None) -> None:
@@ -71,28 +73,27 @@ class Promise(ABC, Generic[T]):
 
 
 class _AsyncioPromise(Promise[T]):
-    __slots__ = ("_future", "_loop")
+    __slots__ = ("_future",)
 
     def __init__(self) -> None:
         import asyncio  # wall: only the loop that runs is loaded
 
-        super().__init__()
-        self._loop = asyncio.get_running_loop()
-        self._future: asyncio.Future[None] = self._loop.create_future()
+        super().__init__(asyncio.get_running_loop())
+        self._future: asyncio.Future[None] = self._home.create_future()
 
     def _wake(self) -> None:
         if not self._future.done():
             self._future.set_result(None)
 
-    def _wake_from_afar(self) -> None:
+    def _soon(self, call: Callable[[], None]) -> None:
         with suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(self._wake)
+            self._home.call_soon_threadsafe(call)
 
     async def _wait(self, timeout_s: float | None) -> None:
         if timeout_s is None:
             await self._future
             return
-        timer = self._loop.call_later(timeout_s, self._wake)
+        timer = self._home.call_later(timeout_s, self._wake)
         try:
             await self._future
         finally:
@@ -100,29 +101,48 @@ class _AsyncioPromise(Promise[T]):
 
 
 class _TrioPromise(Promise[T]):
-    __slots__ = ("_event", "_token")
+    __slots__ = ("_event",)
 
     def __init__(self) -> None:
         import trio  # wall: only the loop that runs is loaded
 
-        super().__init__()
-        self._token = trio.lowlevel.current_trio_token()
+        super().__init__(trio.lowlevel.current_trio_token())
         self._event = trio.Event()
 
     def _wake(self) -> None:
         self._event.set()
 
-    def _wake_from_afar(self) -> None:
+    def _soon(self, call: Callable[[], None]) -> None:
         import trio  # wall: only the loop that runs is loaded
 
         with suppress(trio.RunFinishedError):
-            self._token.run_sync_soon(self._event.set)
+            self._home.run_sync_soon(call)
 
     async def _wait(self, timeout_s: float | None) -> None:
         import trio  # wall: only the loop that runs is loaded
 
         with trio.move_on_after(float("inf") if timeout_s is None else max(0.0, timeout_s)):
             await self._event.wait()
+
+
+def keep_all(kept: Iterable[tuple[Promise[Any], Any]]) -> None:
+    """Bring each its value, or its exception, from another thread than their loops': each loop is woken once."""
+    homes: dict[Any, list[Promise[Any]]] = {}
+    for made, value in kept:
+        if isinstance(value, BaseException):
+            made._error = value
+        else:
+            made._value = value
+        made.kept = True
+        homes.setdefault(made._home, []).append(made)
+
+    for those in homes.values():
+        those[0]._soon(functools.partial(_wake_all, those))
+
+
+def _wake_all(those: list[Promise[Any]]) -> None:
+    for made in those:
+        made._wake()
 
 
 def promise() -> Promise[Any]:
@@ -256,8 +276,13 @@ async def in_thread(call: Callable[[], T]) -> T:
         else:
             made.keep(value)
 
-    _executor().submit(run)
+    start(run)
     return await made.wait()
+
+
+def start(call: Callable[[], None]) -> None:
+    """Run a short blocking call, that raises nothing, in one of the process's few threads."""
+    _executor().submit(call)
 
 
 def in_own_thread(call: Callable[[], T], name: str) -> Awaitable[T]:

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import msgpack
 
 from ..plane import claims, delays, frames, queues, reports, retries, rows, submits
-from ..plane.contract import TERMINAL, Ended, Report, Settled, Wish
+from ..plane.contract import TERMINAL, Ended, Payload, Refused, Report, Settled, Wish
 from ..plane.contract import Claimed as Taken
 from ..plane.database import Durability
 from ..plane.runs import has_queued
@@ -32,7 +32,7 @@ from .hints import unused_login
 from .ids import check_id
 from .local_slate import LocalSlates, Name
 from .local_source import LocalSource
-from .local_submission import held, submission
+from .local_submission import Call, held, plain, refusal, submission
 from .open_plane import OpenPlane
 from .sources import Ending, Work
 
@@ -92,12 +92,9 @@ class Dispatch:
         Where the queue is to hold what finds it full, this waits for room. Raises DispatchError: the id is taken, the
         queue is full or not active, over 100 MiB.
         """
-        refused = outcomes.too_large(len(envelope), "the call's arguments")
-        if refused is not None:
-            raise refused
-        args = self._state().keep(id, "args", envelope)
+        args = self._kept(id, envelope)
         item = submission(self.ns, queue, id, args, key, priority, parent, run_config, retry_failed, delay, due, name)
-        if new and self._state().leave(item):
+        if new and self._state().leave((item,)):
             self._ring_work(queue)
             return id
         done = held(lambda: self._write(lambda tx: submits.submit(tx, item, time.time())))
@@ -106,6 +103,20 @@ class Dispatch:
         else:  # whoever sleeps is to know until when
             self._state().bells.ring(f"work/{self.ns}/{done.queue}", f"work/{self.ns}/*")
         return done.id
+
+    def submit_together(self, calls: Sequence[Call]) -> list[str | DispatchError]:
+        """New calls in one sync; of each its id, or what `submit` would raise: also that its queue is full, at once."""
+        items = [
+            submission(self.ns, queue, str(how["id"]), self._kept(how["id"], envelope), **plain(how))
+            for queue, envelope, how in calls
+        ]
+        answers: list[str | DispatchError] = [item.id for item in items]
+        if not self._state().leave(items):
+            done = self._write(lambda tx: submits.submit_many(tx, items, time.time()))
+            answers = [refusal(one) if isinstance(one, Refused) else one.id for one in done]
+        for queue in {item.queue for item in items}:
+            self._ring_work(queue)
+        return answers
 
     def cancel(self, inv_id: str) -> bool:
         """Cancel what has not begun: True when this call did. What runs is asked, and may still win. DispatchError."""
@@ -371,7 +382,7 @@ class Dispatch:
     # -- many waits at once
 
     def watch_done(self, since: float, timeout_s: float) -> tuple[list[str], float]:
-        """Wait for invocations to end: the ids that ended at or after `since`, and the `since` of the next call."""
+        """Wait for invocations to end: the ids that ended after `since`, and the `since` of the next call."""
         with self._state().bells.listen("done") as bell:
             for last_look in (False, True):
                 found = self._state().combiner.rows(SQL.finished_since, {"since": since})
@@ -380,9 +391,22 @@ class Dispatch:
                 bell.wait(timeout_s)
         raise AssertionError("the second look returns")
 
-    def ended(self, inv_id: str) -> bool:
-        """Whether there is nothing left to wait for: terminal, purged or unknown."""
-        return self._ended(inv_id).state != "pending"
+    def endings(self, inv_ids: Sequence[str]) -> list[Ended]:
+        """How far each of these is, in order; `pending` is to be waited for. A commit for what is in the inbox is left
+        to the workers.
+        """
+        state = self._state()
+        found = rows.ended_many(state.combiner.rows, self.ns, inv_ids)
+        if any(one.state == "unknown" for one in found):  # in the inbox, or a row since that was looked at
+            left = {item.id for item in state.mail() if item.ns == self.ns}
+            again = rows.ended_many(state.combiner.rows, self.ns, inv_ids)
+            found = [
+                Ended(id=one.id, state="pending", row_state="queued")
+                if one.state == "unknown" and one.id in left
+                else one
+                for one in again
+            ]
+        return found
 
     # -- housekeeping
 
@@ -417,14 +441,15 @@ class Dispatch:
         return self._state().rows(statement, values)
 
     def _ended(self, inv_id: str) -> Ended:
-        """What whoever waits is told. A commit for what is in the inbox is left to the workers."""
-        state = self._state()
-        found = rows.ended(state.combiner.rows, self.ns, inv_id)
-        if found.state == "unknown" and state.has_mail():
-            if any(item.id == inv_id and item.ns == self.ns for item in state.mail()):
-                return Ended(id=inv_id, state="pending", row_state="queued")
-            found = rows.ended(state.combiner.rows, self.ns, inv_id)  # it was made a row meanwhile
-        return found
+        (one,) = self.endings((inv_id,))
+        return one
+
+    def _kept(self, id_: str, envelope: bytes) -> Payload:
+        """The arguments in their place."""
+        refused = outcomes.too_large(len(envelope), "the call's arguments")
+        if refused is not None:
+            raise refused
+        return self._state().keep(id_, "args", envelope)
 
     def _hint(self) -> str | None:
         return None if self.path == ":memory:" else unused_login()

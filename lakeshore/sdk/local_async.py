@@ -1,7 +1,8 @@
 """The async verbs of a plane that only has blocking ones.
 
-Short verbs share a few threads, and commit together when they come together. All waits for results of one plane share
-one watching thread, so that a thousand awaits cost one. A live stream has a thread of its own.
+Short verbs share a few threads, and commit together when they come together; new submits leave in one sync with all
+that were made while the last ones left. All waits for results of one plane share one watching thread, which reads many
+results at a time, so that a thousand awaits cost one. A live stream has a thread of its own.
 """
 
 from __future__ import annotations
@@ -10,19 +11,29 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import AsyncGenerator, Callable
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from typing import Any, TypeVar
 
 from lakeshore.wire.frames import ValueReader
 
+from ..plane.contract import Ended
 from . import outcomes
-from .aio import Promise, in_own_thread, in_thread, promise
+from .aio import Promise, in_own_thread, in_thread, keep_all, promise, start
+from .errors import DispatchError
 from .ids import check_id
+from .local_submission import Call, is_held, is_new
 
 T = TypeVar("T")
+S = TypeVar("S")
 _DONE = object()
 IDLE_S = 1.0
+TOGETHER = 128
+"""So many calls at most are submitted, or read, in one go: others of the plane get their turn."""
+MANY = 16
+PAUSE_S = 0.002
+"""While so many awaits are left the watching thread lets ends gather, so long."""
 
 
 def async_verbs(plane: Any) -> Any:
@@ -42,6 +53,12 @@ class ThreadedPlane:
         return await in_thread(call)
 
     async def submit(self, queue: str, envelope: bytes, **options: Any) -> str:
+        if options.get("new") and is_new(options):
+            try:
+                return await _shared(_senders, self._plane, _Sender).send((queue, envelope, options))
+            except DispatchError as exc:
+                if not is_held(exc):
+                    raise
         return await in_thread(lambda: self._plane.submit(queue, envelope, **options))
 
     async def get(self, inv_id: str) -> Any:
@@ -57,15 +74,17 @@ class ThreadedPlane:
         check_id(inv_id)
         if not hasattr(self._plane, "watch_done"):
             return await in_own_thread(lambda: self._plane.result(inv_id, timeout=timeout), f"result-{inv_id[-6:]}")
-        watcher = _watcher(self._plane)
+        watcher = _shared(_watchers, self._plane, _Watcher)
         told = watcher.add(inv_id)
         try:
-            await told.wait(timeout)
+            ended = await told.wait(timeout)
         except TimeoutError:
             row = await self.get(inv_id)
             raise outcomes.still(inv_id, "unknown" if row is None else str(row["state"]), timeout) from None
         finally:
             watcher.drop(inv_id, told)
+        if ended.state == "succeeded" and isinstance(ended.result, bytes):
+            return ended.result
         return await in_thread(lambda: self._plane.result(inv_id, timeout=0))
 
     async def journal_read(
@@ -134,35 +153,88 @@ class _Puller:
                 promise.keep(piece)
 
 
+class _Sender:
+    """Submits of a plane: one thread sends what has come while the last ones were sent."""
+
+    def __init__(self, plane: Any) -> None:
+        self._plane = weakref.ref(plane)
+        self._lock = threading.Lock()
+        self._waiting: deque[tuple[Call, Promise[str]]] = deque()
+        self._sending = False
+
+    async def send(self, call: Call) -> str:
+        """Its id, once it is on disk. Raises what the plane refused it with."""
+        made: Promise[str] = promise()
+        with self._lock:
+            self._waiting.append((call, made))
+            first, self._sending = not self._sending, True
+        if first:
+            start(self._run)
+        return await made.wait()
+
+    def _run(self) -> None:
+        while True:
+            with self._lock:
+                batch = [self._waiting.popleft() for _ in range(min(len(self._waiting), TOGETHER))]
+                if not batch:
+                    self._sending = False
+                    return
+            answers: list[Any]
+            try:
+                plane = self._plane()
+                assert plane is not None, "whoever awaits holds it"
+                answers = plane.submit_together([call for call, _made in batch])
+            except Exception as exc:  # noqa: BLE001  # carried to the awaiting tasks
+                answers = [exc] * len(batch)
+            keep_all(zip((made for _call, made in batch), answers, strict=True))
+
+
 class _Watcher:
     """One thread that tells all awaits of a plane which invocations have ended."""
 
     def __init__(self, plane: Any) -> None:
         self._plane = weakref.ref(plane)
         self._lock = threading.Lock()
-        self._waiting: dict[str, set[Promise[None]]] = {}
+        self._waiting: dict[str, set[Promise[Ended]]] = {}
         self._running = False
+        self._new: list[str] = []
+        self._asking = False
 
-    def add(self, inv_id: str) -> Promise[None]:
-        made: Promise[None] = promise()
-        plane = self._plane()
+    def add(self, inv_id: str) -> Promise[Ended]:
+        made: Promise[Ended] = promise()
         with self._lock:
             self._waiting.setdefault(inv_id, set()).add(made)
             if not self._running:
                 self._running = True
                 threading.Thread(target=self._run, args=(time.time(),), name="lakeshore-results", daemon=True).start()
-        # Asked after it is listed, so that an end in between is seen by one of the two.
-        if plane is not None and plane.ended(inv_id):
-            self._finish([inv_id], None)
+            self._new.append(inv_id)
+            first, self._asking = not self._asking, True
+        if first:
+            start(self._ask)
         return made
 
-    def drop(self, inv_id: str, told: Promise[None]) -> None:
+    def drop(self, inv_id: str, told: Promise[Ended]) -> None:
         with self._lock:
             waiting = self._waiting.get(inv_id)
             if waiting is not None:
                 waiting.discard(told)
                 if not waiting:
                     del self._waiting[inv_id]
+
+    def _ask(self) -> None:
+        """Whether those have ended that were listed since: what ends from now on the watching thread sees."""
+        while True:
+            with self._lock:
+                new, self._new = self._new, []
+                if not new:
+                    self._asking = False
+                    return
+            plane = self._plane()
+            assert plane is not None, "whoever awaits holds it"
+            try:
+                self._tell(plane, new)
+            except Exception as exc:  # noqa: BLE001  # carried to the awaiting tasks
+                self._fail(new, exc)
 
     def _run(self, since: float) -> None:
         idle_since = time.monotonic()
@@ -176,31 +248,42 @@ class _Watcher:
                     return
             try:
                 ended, since = plane.watch_done(since, IDLE_S)
-                if not ended:  # a clock set back would hide ends: now and then, ask for each
-                    with self._lock:
-                        waiting = list(self._waiting)
-                    ended = [id_ for id_ in waiting if plane.ended(id_)]
+                with self._lock:
+                    # A clock set back would hide ends: now and then, ask for each.
+                    asked = [id_ for id_ in ended if id_ in self._waiting] if ended else list(self._waiting)
+                    many = len(self._waiting) > MANY
+                self._tell(plane, asked)
             except Exception as exc:  # noqa: BLE001  # every await must hear that the plane is gone
                 with self._lock:
                     self._running = False
                     waiting = list(self._waiting)
-                self._finish(waiting, exc)
+                self._fail(waiting, exc)
                 return
             del plane
-            self._finish(ended, None)
+            if many:  # its bell rings on meanwhile, so that workers let endings gather
+                time.sleep(PAUSE_S)
 
-    def _finish(self, ids: list[str], error: Exception | None) -> None:
+    def _tell(self, plane: Any, ids: Sequence[str]) -> None:
+        """Bring those of these that have ended to who awaits them."""
+        for some in (ids[at : at + TOGETHER] for at in range(0, len(ids), TOGETHER)):
+            ended = [one for one in plane.endings(some) if one.state != "pending"]
+            with self._lock:
+                kept = [(told, one) for one in ended for told in self._waiting.pop(one.id, ())]
+            keep_all(kept)
+
+    def _fail(self, ids: Sequence[str], error: Exception) -> None:
         with self._lock:
-            waiting = [told for id_ in ids for told in self._waiting.pop(id_, ())]
-        for told in waiting:
-            told.keep(None) if error is None else told.fail(error)
+            kept = [(told, error) for id_ in ids for told in self._waiting.pop(id_, ())]
+        keep_all(kept)
 
 
+_senders: weakref.WeakKeyDictionary[Any, tuple[int, _Sender]] = weakref.WeakKeyDictionary()
 _watchers: weakref.WeakKeyDictionary[Any, tuple[int, _Watcher]] = weakref.WeakKeyDictionary()
 
 
-def _watcher(plane: Any) -> _Watcher:
-    found = _watchers.get(plane)
+def _shared(kept: weakref.WeakKeyDictionary[Any, tuple[int, S]], plane: Any, make: Callable[[Any], S]) -> S:
+    """The one of this plane in this process."""
+    found = kept.get(plane)
     if found is None or found[0] != os.getpid():
-        found = _watchers[plane] = (os.getpid(), _Watcher(plane))
+        found = kept[plane] = (os.getpid(), make(plane))
     return found[1]

@@ -12,11 +12,13 @@ import msgpack
 
 from ..net.backoff import full_jitter
 from ..plane import submits
-from ..plane.contract import Payload, QueueFull, Submission
+from ..plane.contract import Payload, QueueFull, Refused, Submission
 from ..wire.messages import native_function
 from .errors import DispatchError
 
 T = TypeVar("T")
+Call = tuple[str, bytes, dict[str, Any]]
+"""Queue, arguments and the options of `Dispatch.submit`."""
 HOLD_S = 30.0
 """So long a queue holds a submit that finds it full: as a control plane's does by default for this SDK."""
 
@@ -56,6 +58,30 @@ def submission(
     )
 
 
+def is_new(how: dict[str, Any]) -> bool:
+    """Whether nothing about a submit with these options is to be looked up: it can leave with others."""
+    return bool(how.get("new")) and all(how.get(name) is None for name in ("key", "retry_failed", "delay", "due"))
+
+
+def plain(how: dict[str, Any]) -> dict[str, Any]:
+    """What `submission` takes of the options of such a submit."""
+    said = {name: how.get(name) for name in ("key", "parent", "run_config", "retry_failed", "delay", "due", "name")}
+    return {**said, "priority": how.get("priority", 0.0)}
+
+
+def refusal(refused: Refused) -> DispatchError:
+    """What `submit` raises for this."""
+    error = DispatchError(str(refused))
+    error.__cause__ = refused
+    return error
+
+
+def is_held(error: object) -> bool:
+    """Whether this was refused by a queue that holds what finds it full."""
+    full = error.__cause__ if isinstance(error, DispatchError) else None
+    return isinstance(full, QueueFull) and full.blocks
+
+
 def held(submit: Callable[[], T]) -> T:
     """`submit()`, again and again while its queue is full and is to hold it (K-19). Raises DispatchError."""
     deadline = time.monotonic() + HOLD_S
@@ -64,8 +90,7 @@ def held(submit: Callable[[], T]) -> T:
         try:
             return submit()
         except DispatchError as exc:
-            full = exc.__cause__
-            if not (isinstance(full, QueueFull) and full.blocks) or time.monotonic() >= deadline:
+            if not is_held(exc) or time.monotonic() >= deadline:
                 raise
             time.sleep(next(waits))
 

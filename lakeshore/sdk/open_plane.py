@@ -6,7 +6,7 @@ import logging
 import math
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -105,20 +105,18 @@ class OpenPlane:
         """What is in the inbox, and may have become rows already."""
         return [] if self.plane.inbox is None else [item for item, _at in self.plane.inbox.look().items]
 
-    def leave(self, item: Submission) -> bool:
-        """Leave a new submit in the inbox, durably, if nothing about it or its queue can be refused and it has room.
-
-        Whether it is there. Raises DispatchError: the disk failed.
+    def leave(self, items: Sequence[Submission]) -> bool:
+        """Leave new submits in the inbox, durably, if nothing about them or their queues can be refused and they have
+        room. Whether they are there: all or none. Raises DispatchError: the disk failed.
         """
         inbox = self.plane.inbox
-        if inbox is None or not isinstance(item.args, bytes) or len(item.args) > LARGEST:
+        if inbox is None or not all(map(_is_plain, items)):
             return False
-        if item.key is not None or item.retry_nonce is not None or item.due is not None:
-            return False
-        if not self.combiner.rows(SQL.plain_queue, {"ns": item.ns, "queue": item.queue}):
-            return False
+        for ns, queue in {(item.ns, item.queue) for item in items}:
+            if not self.combiner.rows(SQL.plain_queue, {"ns": ns, "queue": queue}):
+                return False
         try:
-            return inbox.leave(item, time.time())
+            return inbox.leave(items, time.time())
         except OSError as exc:
             failed = failure_of(exc)
             raise DispatchError(str(failed)) from failed
@@ -192,3 +190,9 @@ class OpenPlane:
             return self.plane.blobs.get(payload)
         except OSError as exc:
             raise DispatchError(f"{what} cannot be read: {exc}; restore the plane's blobs/ from a backup") from exc
+
+
+def _is_plain(item: Submission) -> bool:
+    """Whether nothing of this new submit is asked of the database."""
+    small = isinstance(item.args, bytes) and len(item.args) <= LARGEST
+    return small and item.key is None and item.retry_nonce is None and item.due is None
