@@ -57,7 +57,7 @@ class AsyncHttp:
         """As `HttpDispatch.submit`."""
         item = http_wire.submit_item(
             queue,
-            await self._args(envelope, id),
+            await self._upload(envelope, id) if http_wire.travels_beside(len(envelope)) else {"args_blob": envelope},
             id=id,
             key=key,
             priority=priority,
@@ -87,10 +87,10 @@ class AsyncHttp:
         timeout: float | None,  # noqa: ASYNC109  # documented
         **options: Any,
     ) -> bytes:
-        """`submit` and `result`, for which the task sleeps once."""
-        item = http_wire.submit_item(queue, await self._args(envelope, id), id=id, **options)
-        if http_wire.waits(item):
-            return await self.result(await self.submit(queue, envelope, id=id, **options), timeout=timeout)
+        """`submit` and `result` of what may begin at once, for which the task sleeps once."""
+        beside = http_wire.travels_beside(len(envelope))
+        args = await self._upload(envelope, id) if beside else {"args_blob": envelope}
+        item = http_wire.submit_item(queue, args, id=id, **options)
         try:
             sent, answer = await self._loop().call(item, timeout)
         except DispatchError as exc:
@@ -99,11 +99,9 @@ class AsyncHttp:
             return await self.result(await self._loop().submit_held(item), timeout=timeout)
         return await self._result_of(sent, answer, timeout)
 
-    async def _args(self, envelope: bytes, id: str) -> dict[str, Any]:
-        """The call's arguments as a submit carries them. DispatchError for what no plane takes."""
-        if http_wire.travels_beside(len(envelope)):
-            return await in_thread(lambda: self._client.payload("args", envelope, id, "the call's arguments"))
-        return {"args_blob": envelope}
+    async def _upload(self, envelope: bytes, id: str) -> dict[str, Any]:
+        """Arguments that travel beside the call, as a submit carries them. DispatchError for what no plane takes."""
+        return await in_thread(lambda: self._client.payload("args", envelope, id, "the call's arguments"))
 
     async def result(self, inv_id: str, *, timeout: float | None) -> bytes:  # noqa: ASYNC109  # documented
         """As `HttpDispatch.result`."""

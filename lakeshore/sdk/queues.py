@@ -258,19 +258,6 @@ class Queue:
         sent: str = await self._plane.submit(self.name, data, id=id_, key=key, priority=priority, **how)
         return sent
 
-    async def _submit_and_wait(
-        self,
-        at_once: Any,
-        payload: Any,
-        timeout: float | None,  # noqa: ASYNC109  # documented
-        *,
-        envelope: Any = None,
-        key: str | None = None,
-        priority: float = 0.0,
-    ) -> Any:
-        id_, data = packed(payload, envelope, key)
-        return unpacked(await at_once(self.name, data, id=id_, timeout=timeout, key=key, priority=priority))
-
     async def result(self, inv_id: str, *, timeout: float | None = 30.0) -> Any:  # noqa: ASYNC109  # documented
         """As `SyncQueue.result`."""
         return unpacked(await self._plane.result(inv_id, timeout=timeout))
@@ -279,7 +266,8 @@ class Queue:
         """`submit`, then `result`; a `delay` comes on top of the timeout."""
         at_once = getattr(self._plane, "submit_and_wait", None)
         if at_once is not None and options.keys() <= _AT_ONCE:
-            return await self._submit_and_wait(at_once, payload, timeout, **options)
+            id_, data = packed(payload, options.pop("envelope", None), options.get("key"))
+            return unpacked(await at_once(self.name, data, id=id_, timeout=timeout, **options))
         return await self.result(await self.submit(payload, **options), timeout=_with_delay(timeout, options))
 
     async def stream(

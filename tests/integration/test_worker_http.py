@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -22,6 +24,7 @@ from lakeshore.sdk.functions import Thunk
 from lakeshore.sdk.http_dispatch import HttpDispatch
 from lakeshore.sdk.queues import SyncQueue
 from lakeshore.sdk.sources import Ending
+from lakeshore.wire.messages import MAX_PREFETCH
 
 PATIENCE_S = 60.0
 START = Callable[..., "subprocess.Popen[bytes]"]
@@ -188,6 +191,72 @@ def test_a_worker_waits_for_a_server_that_is_not_there_yet(start: START, log: Pa
     assert worker.poll() is None
     worker.terminate()
     assert worker.wait(PATIENCE_S) == 0
+
+
+class FarAway:
+    """A way to a server on which answers take `AWAY_S` longer. `asked` counts the requests of who came first."""
+
+    AWAY_S = 0.02
+
+    def __init__(self, url: str) -> None:
+        self._server = tuple(url.removeprefix("http://").split(":"))
+        self._door = socket.create_server(("127.0.0.1", 0))
+        self._open = [self._door]
+        self.url = f"http://127.0.0.1:{self._door.getsockname()[1]}"
+        self.asked = 0
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self) -> None:
+        first = True
+        while True:
+            try:
+                near = self._door.accept()[0]
+            except OSError:
+                return
+            far = socket.create_connection(self._server)
+            self._open += [near, far]
+            for source, to, asks in ((near, far, first), (far, near, False)):
+                threading.Thread(target=self._carry, args=(source, to, asks, source is far), daemon=True).start()
+            first = False
+
+    def _carry(self, source: socket.socket, to: socket.socket, asks: bool, slowly: bool) -> None:
+        try:
+            while data := source.recv(1 << 20):
+                self.asked += data.count(b"POST ") if asks else 0
+                if slowly:
+                    time.sleep(self.AWAY_S)
+                to.sendall(data)
+            to.shutdown(socket.SHUT_WR)
+        except OSError:
+            return  # one of them has gone
+
+    def close(self) -> None:
+        for end in self._open:
+            end.close()
+
+
+@pytest.mark.inventory("K-8")
+def test_a_worker_asks_a_slow_server_less_often(q: SyncQueue, server: served.Served) -> None:
+    ids = [submit(q, bodies.add, 1, n) for n in range(100)]
+    way = FarAway(server.url)
+    plane = HttpDispatch(way.url, token=served.ADMIN)
+    source = plane.source(q.name, "w", once=False, kind="fifo", temperature=1.0, retries=1, poll_s=0.05)
+    try:
+        worked_s = 0.0
+        for _ in ids:
+            job = source.next(PATIENCE_S)
+            began = time.monotonic()
+            source.begin(job, lambda why: None)
+            time.sleep(0.001)
+            source.end(job, Ending(outcome="succeeded", result=wire.pack(1)))
+            worked_s += time.monotonic() - began
+    finally:
+        asked = way.asked
+        source.close()
+        plane.close()
+        way.close()
+    # What it was given at the first, and one that it did not know how slow the server is; then one for each 10 ms.
+    assert asked <= 3 + worked_s / http_source.LATEST_FLUSH_S + len(ids) / MAX_PREFETCH
 
 
 @pytest.mark.inventory("K-6", "K-9")
