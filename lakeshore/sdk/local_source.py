@@ -44,7 +44,8 @@ class LocalSource(PlaneSource):
         self._unsaid: list[Report] = []
         self._ready: deque[Claimed] = deque()
         self._slate: tuple[LocalSlate, str] | None = None
-        self._said_at = 0.0
+        self._said_at = self._say_at = 0.0
+        """When what had ended was said last, and from when on it may be said again between two jobs."""
         self._began_at = 0.0
         self._job_s = GATHER_S
         """What the last job took."""
@@ -66,7 +67,7 @@ class LocalSource(PlaneSource):
         if self._draining:
             self._leave()
             return None
-        if self._unsaid and self._ready and time.monotonic() - self._said_at > GATHER_S:
+        if self._unsaid and self._ready and time.monotonic() > self._say_at:
             self._leave(stay=True)
         if (work := self._begin()) is not None:
             return work
@@ -158,7 +159,8 @@ class LocalSource(PlaneSource):
                 raise
             self._wait_for_room(exc)
             return None
-        self._unsaid, self._waits, self._busy = [], patience(), bool(found)
+        self._said()
+        self._waits, self._busy = patience(), bool(found)
         if not found:
             return None
         if capacity == 1:
@@ -218,11 +220,16 @@ class LocalSource(PlaneSource):
                 raise
             self._wait_for_room(exc)
             return
-        self._unsaid = []
+        self._said()
         if unbegun and self._slate is not None:
             self._slate[0].given_back(set(unbegun))
         if not stay:
             self._ready.clear()
+
+    def _said(self) -> None:
+        """What had ended is on disk. The next may gather for as long as that took: then half of the time is jobs'."""
+        now = time.monotonic()
+        self._unsaid, self._say_at = [], now + min(max(GATHER_S, now - self._said_at), LATE_S)
 
     def _wait_for_room(self, why: DispatchError) -> None:
         log.warning("what has ended waits: %s", why)
