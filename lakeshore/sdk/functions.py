@@ -19,8 +19,9 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
 
+from lakeshore.sdk.brief import brief
 from lakeshore.sdk.context import current
-from lakeshore.sdk.errors import DispatchError, Timeout, TransportError
+from lakeshore.sdk.errors import TransportError
 from lakeshore.sdk.kinds import Kind, call_async, call_asyncgen, call_gen, call_sync, kind_of
 
 if TYPE_CHECKING:
@@ -32,8 +33,6 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 TRANSPORTS = ("ref", "pickle", "auto")
-_TOLD = (DispatchError, Timeout)
-"""What a call ends in that is told by its words: the frames of ours that it went through are left out of it."""
 _RUNNERS: dict[Kind, Callable[..., Any]] = {
     "sync": call_sync,
     "async": call_async,
@@ -102,8 +101,9 @@ class UDF(Generic[P, R]):
         if self.queue is not None:
             try:
                 value: R = self.remote(*args, **kwargs)
-            except _TOLD as ended:
-                raise ended.with_traceback(None) from ended.__cause__
+            except Exception as error:
+                brief(error)
+                raise
             return value
         return self.local(*args, **kwargs)
 
@@ -130,7 +130,11 @@ class UDF(Generic[P, R]):
         """
         from lakeshore.sdk.submit import submit  # the wall: the remote half
 
-        return submit(self, args, kwargs)
+        try:
+            return submit(self, args, kwargs)
+        except Exception as error:
+            brief(error)
+            raise
 
     def remote(self, *args: Any, **kwargs: Any) -> Any:
         """Submit and wait for the value; async and async-generator bodies give an awaitable that does so. Options as
@@ -142,12 +146,13 @@ class UDF(Generic[P, R]):
         """
         from lakeshore.sdk.submit import remote, remote_async  # the wall: the remote half
 
-        if self.kind not in ("sync", "gen"):
-            return remote_async(self, args, kwargs)
         try:
+            if self.kind not in ("sync", "gen"):
+                return remote_async(self, args, kwargs)
             return remote(self, args, kwargs)
-        except _TOLD as ended:
-            raise ended.with_traceback(None) from ended.__cause__
+        except Exception as error:
+            brief(error)
+            raise
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
         return self if instance is None else BoundUDF(self, instance)

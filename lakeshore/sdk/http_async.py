@@ -16,13 +16,14 @@ from lakeshore.net.current import async_pool_for
 from lakeshore.net.errors import ConnectionLost, NetError
 from lakeshore.net.errors import Timeout as NetTimeout
 
-from . import http_wire, outcomes
+from . import delays, http_wire, limits, outcomes
 from .aio import in_thread, loop_key, sleep
 from .errors import DispatchError
 from .http_client import SLACK_S, WAITING, HttpClient
 from .http_loop import HttpLoop
 from .http_wire import Refusal
 from .ids import check_id
+from .limits import GRACE_S, NEVER, OutOfTime, after, allowed
 from .watcher import patience
 
 T = TypeVar("T")
@@ -53,27 +54,36 @@ class AsyncHttp:
         delay: float | None = None,
         due: float | None = None,
         name: str | None = None,
+        within: float | None = None,
     ) -> str:
-        """As `HttpDispatch.submit`."""
-        item = http_wire.submit_item(
-            queue,
-            await self._upload(envelope, id) if http_wire.travels_beside(len(envelope)) else {"args_blob": envelope},
-            id=id,
-            key=key,
-            priority=priority,
-            parent=parent,
-            run_config=run_config,
-            retry_failed=retry_failed,
-            delay=delay,
-            due=due,
-            name=name,
-        )
+        """As `HttpDispatch.submit`. Raises Timeout when it takes longer than `within` seconds."""
+        began, until = time.monotonic(), after(within)
+        try:
+            beside = http_wire.travels_beside(len(envelope))
+            item = http_wire.submit_item(
+                queue,
+                await self._upload(envelope, id, until) if beside else {"args_blob": envelope},
+                id=id,
+                key=key,
+                priority=priority,
+                parent=parent,
+                run_config=run_config,
+                retry_failed=retry_failed,
+                delay=delay,
+                due=due,
+                name=name,
+            )
+            return await self._submit(item, until)
+        except OutOfTime as late:
+            raise outcomes.not_submitted(id, until - began, late) from None
+
+    async def _submit(self, item: dict[str, Any], until: float) -> str:
         waits = http_wire.waits(item)
         try:
-            return await (self._loop().submit_alone(item) if waits else self._loop().submit(item))
+            return await (self._loop().submit_alone(item, until) if waits else self._loop().submit(item, until))
         except DispatchError as exc:
             if http_wire.holds(exc):
-                return await self._loop().submit_held(item)
+                return await self._loop().submit_held(item, until)
             if waits:
                 raise http_wire.too_old(exc) from exc
             raise
@@ -87,26 +97,37 @@ class AsyncHttp:
         timeout: float | None,  # noqa: ASYNC109  # documented
         **options: Any,
     ) -> bytes:
-        """`submit` and `result` of what may begin at once, for which the task sleeps once."""
-        beside = http_wire.travels_beside(len(envelope))
-        args = await self._upload(envelope, id) if beside else {"args_blob": envelope}
-        item = http_wire.submit_item(queue, args, id=id, **options)
+        """As `HttpDispatch.submit_and_wait`; the task sleeps once."""
+        began, deadline = time.monotonic(), after(timeout)
+        until = limits.of_submit(deadline, delays.left(options))
+        loop = self._loop()
         try:
-            sent, answer = await self._loop().call(item, timeout)
-        except DispatchError as exc:
-            if not http_wire.holds(exc):
-                raise
-            return await self.result(await self._loop().submit_held(item), timeout=timeout)
+            beside = http_wire.travels_beside(len(envelope))
+            args = await self._upload(envelope, id, until) if beside else {"args_blob": envelope}
+            item = http_wire.submit_item(queue, args, id=id, **options)
+            if http_wire.waits(item):
+                sent = await self._submit(item, until)
+                answer = await loop.wait(sent, deadline)
+            else:
+                try:
+                    sent, answer = await loop.call(item, deadline, until)
+                except DispatchError as exc:
+                    if not http_wire.holds(exc):
+                        raise
+                    sent = await loop.submit_held(item, until)
+                    answer = await loop.wait(sent, deadline)
+        except OutOfTime as late:
+            raise outcomes.not_submitted(id, until - began, late) from None
         return await self._result_of(sent, answer, timeout)
 
-    async def _upload(self, envelope: bytes, id: str) -> dict[str, Any]:
+    async def _upload(self, envelope: bytes, id: str, until: float) -> dict[str, Any]:
         """Arguments that travel beside the call, as a submit carries them. DispatchError for what no plane takes."""
-        return await in_thread(lambda: self._client.payload("args", envelope, id, "the call's arguments"))
+        return await in_thread(lambda: self._client.payload("args", envelope, id, "the call's arguments", until))
 
     async def result(self, inv_id: str, *, timeout: float | None) -> bytes:  # noqa: ASYNC109  # documented
         """As `HttpDispatch.result`."""
         check_id(inv_id)
-        return await self._result_of(inv_id, await self._loop().wait(inv_id, timeout), timeout)
+        return await self._result_of(inv_id, await self._loop().wait(inv_id, after(timeout)), timeout)
 
     async def _result_of(
         self,
@@ -117,7 +138,11 @@ class AsyncHttp:
         """The packed result in the answer to a wait."""
         if answer is None:
             asked = {"invocation_id": inv_id, "timeout_s": 0}
-            answer = await self.call("POST", http_wire.AWAIT, asked, f"awaiting {inv_id}")
+            until = time.monotonic() + limits.LAST_LOOK_S
+            try:
+                answer = await self.call("POST", http_wire.AWAIT, asked, f"awaiting {inv_id}", until=until)
+            except OutOfTime as late:
+                raise outcomes.still(inv_id, "unknown", timeout, str(late)) from None
             if answer["state"] == "pending":
                 raise outcomes.still(inv_id, str(answer.get("row_state")), timeout)
         answer = http_wire.value_or_raise(inv_id, answer)
@@ -166,7 +191,7 @@ class AsyncHttp:
     ) -> AsyncGenerator[Any, None]:
         check_id(inv_id)
         what = f"invocation {inv_id}"
-        deadline = _after(timeout)
+        deadline = after(timeout)
         waits = patience()
         while True:
             left = None if timeout is None else max(0.05, deadline - time.monotonic())
@@ -181,7 +206,7 @@ class AsyncHttp:
                     async for data in stream:
                         for value in reader.feed(data):
                             yield value
-                        deadline = _after(timeout)
+                        deadline = after(timeout)
                         if reader.ended:
                             return
             except NetTimeout:
@@ -202,9 +227,12 @@ class AsyncHttp:
                 raise outcomes.silent(what, timeout)
             await sleep(next(waits))
 
-    async def call(self, method: str, path: str, body: Mapping[str, Any] | None, what: str) -> dict[str, Any]:
-        """One verb, sent again until it is answered or the plane's timeout is over."""
-        return await self._until_answered(lambda: self.once(method, path, body, what, 0.0), what)
+    async def call(
+        self, method: str, path: str, body: Mapping[str, Any] | None, what: str, *, until: float = NEVER
+    ) -> dict[str, Any]:
+        """One verb, sent again until it is answered or the plane's timeout is over. Raises OutOfTime."""
+        send = functools.partial(self.once, method, path, body, what, 0.0, until=until)
+        return await self.until_answered(send, what, until=until)
 
     async def _call_again(self, path: str, body: Mapping[str, Any], what: str) -> tuple[dict[str, Any], bool]:
         """As `HttpClient.call_again`."""
@@ -219,35 +247,42 @@ class AsyncHttp:
                 again = again or exc.sent_anything
                 raise
 
-        answer = await self._until_answered(send, what)
+        answer = await self.until_answered(send, what)
         return answer, again
 
-    async def submit_held(self, path: str, item: Mapping[str, Any]) -> dict[str, Any]:
+    async def submit_held(self, path: str, item: Mapping[str, Any], until: float) -> dict[str, Any]:
         """As `HttpClient.submit_held`."""
-        deadline = time.monotonic() + self._client.timeout
+        deadline = min(time.monotonic() + self._client.timeout, until)
         waits = patience()
         while True:
             left = max(0.0, deadline - time.monotonic())
-            send = functools.partial(self.once, "POST", path, {**item, "hold_s": left}, "submitting", left)
+            body = {**item, "hold_s": left}
+            send = functools.partial(self.once, "POST", path, body, "submitting", left, until=until + GRACE_S)
             try:
-                return await self._until_answered(send, "submitting")
+                return await self.until_answered(send, "submitting", until=until)
             except Refusal as full:
                 if not http_wire.holds(full) or time.monotonic() >= deadline:
                     raise
                 await sleep(next(waits))
 
-    async def _until_answered(self, send: Callable[[], Awaitable[T]], what: str) -> T:
-        deadline = time.monotonic() + self._client.timeout
+    async def until_answered(self, send: Callable[[], Awaitable[T]], what: str, *, until: float = NEVER) -> T:
+        """As `HttpClient.until_answered`."""
+        began = time.monotonic()
+        deadline = min(began + self._client.timeout, until)
         waits = patience()
+        sent = False
         while True:
             try:
                 answer = await send()
             except NetError as exc:
+                sent = sent or exc.sent_anything
                 left = deadline - time.monotonic()
-                if left <= 0:
+                if left <= 0 and until > deadline:
                     raise DispatchError(f"{what} failed: {exc}") from exc
-                self._client.outage.goes_on(what, exc, f"for up to {self._client.timeout:g} s")
-                await sleep(min(left, next(waits)))
+                self._client.outage.goes_on(what, exc, f"for up to {deadline - began:.3g} s")
+                await sleep(max(0.0, min(left, next(waits))))
+                if time.monotonic() >= until:
+                    raise OutOfTime(exc, sent=sent) from exc
             else:
                 self._client.outage.over()
                 return answer
@@ -261,6 +296,7 @@ class AsyncHttp:
         wait_s: float,
         *,
         retry_stale: bool = True,
+        until: float = NEVER,
     ) -> dict[str, Any]:
         """One request."""
         data = None if body is None else http_wire.pack(body)
@@ -269,7 +305,7 @@ class AsyncHttp:
             path,
             headers=self._client.headers,
             body=data,
-            timeout=wait_s + SLACK_S + self._client.timeout,
+            timeout=allowed(wait_s + SLACK_S + self._client.timeout, until),
             retry_stale=retry_stale,
         )
         return http_wire.unpack(answer.status, answer.body, what)
@@ -288,7 +324,3 @@ class AsyncHttp:
         if found is None:
             found = self._loops[key] = HttpLoop(self)
         return found
-
-
-def _after(timeout: float | None) -> float:
-    return float("inf") if timeout is None else time.monotonic() + timeout

@@ -23,6 +23,7 @@ from lakeshore.wire.messages import MAX_PAYLOAD_BYTES
 from . import http_wire, outcomes
 from .claimed import Claimed
 from .errors import DispatchError
+from .limits import GRACE_S, NEVER, OutOfTime, allowed
 from .outage import Outage
 from .session import Entry
 from .watcher import patience
@@ -48,9 +49,11 @@ class HttpClient:
         self.outage = Outage()
         self.routes = {path: Route(self.target, path, self.headers) for path in http_wire.FIXED}
 
-    def call(self, method: str, path: str, body: Mapping[str, Any] | None, what: str) -> dict[str, Any]:
-        """One verb, sent again until it is answered or `timeout` is over. Raises Refusal and DispatchError."""
-        return self._until_answered(lambda: self.once(method, path, body, what, 0.0), what)
+    def call(
+        self, method: str, path: str, body: Mapping[str, Any] | None, what: str, *, until: float = NEVER
+    ) -> dict[str, Any]:
+        """One verb, sent again until it is answered or `timeout` is over. Raises Refusal, DispatchError, OutOfTime."""
+        return self.until_answered(lambda: self.once(method, path, body, what, 0.0, until=until), what, until=until)
 
     def call_again(self, path: str, body: Mapping[str, Any], what: str) -> tuple[dict[str, Any], bool]:
         """`call` of a POST that says of itself, by `again: true`, that it is a copy; and whether the last one was."""
@@ -64,32 +67,38 @@ class HttpClient:
                 again = again or exc.sent_anything
                 raise
 
-        answer = self._until_answered(send, what)
+        answer = self.until_answered(send, what)
         return answer, again
 
     def call_once(self, path: str, body: Mapping[str, Any], what: str) -> dict[str, Any]:
         """A POST that nothing makes the same one: sent again only while nobody can have taken it."""
-        return self._until_answered(
+        return self.until_answered(
             lambda: self.once("POST", path, body, what, 0.0, retry_stale=False), what, lost_is_over=True
         )
 
-    def submit_held(self, path: str, item: Mapping[str, Any]) -> dict[str, Any]:
-        """A submit that its queue holds while it is full, for up to `timeout`. Raises Refusal and DispatchError."""
-        deadline = time.monotonic() + self.timeout
+    def submit_held(self, path: str, item: Mapping[str, Any], until: float = NEVER) -> dict[str, Any]:
+        """A submit that its queue holds while it is full, for up to `timeout`. Raises what `call` raises."""
+        deadline = min(time.monotonic() + self.timeout, until)
         waits = patience()
         while True:
             left = max(0.0, deadline - time.monotonic())
-            send = functools.partial(self.once, "POST", path, {**item, "hold_s": left}, "submitting", left)
+            body = {**item, "hold_s": left}
+            send = functools.partial(self.once, "POST", path, body, "submitting", left, until=until + GRACE_S)
             try:
-                return self._until_answered(send, "submitting")
+                return self.until_answered(send, "submitting", until=until)
             except http_wire.Refusal as full:
                 if not http_wire.holds(full) or time.monotonic() >= deadline:
                     raise
                 time.sleep(next(waits))
 
-    def _until_answered(self, send: Callable[[], T], what: str, *, lost_is_over: bool = False) -> T:
-        deadline = time.monotonic() + self.timeout
+    def until_answered(
+        self, send: Callable[[], T], what: str, *, lost_is_over: bool = False, until: float = NEVER
+    ) -> T:
+        """What `send` answers, tried for up to `timeout`, and not after `until`. Raises DispatchError, OutOfTime."""
+        began = time.monotonic()
+        deadline = min(began + self.timeout, until)
         waits = patience()
+        sent = False
         while True:
             try:
                 answer = send()
@@ -98,19 +107,22 @@ class HttpClient:
             except NetError as exc:
                 if lost_is_over and exc.sent_anything:
                     raise DispatchError(f"{what}: the answer was lost, and whether it was done is not known") from exc
+                sent = sent or exc.sent_anything
                 left = deadline - time.monotonic()
-                if left <= 0:
+                if left <= 0 and until > deadline:
                     raise DispatchError(f"{what} failed: {exc}") from exc
-                self.outage.goes_on(what, exc, f"for up to {self.timeout:g} s")
-                time.sleep(min(left, next(waits)))
+                self.outage.goes_on(what, exc, f"for up to {deadline - began:.3g} s")
+                time.sleep(max(0.0, min(left, next(waits))))
+                if time.monotonic() >= until:
+                    raise OutOfTime(exc, sent=sent) from exc
             else:
                 self.outage.over()
                 return answer
 
-    def ask(self, body: dict[str, Any], wait_s: float) -> Mapping[str, Any]:
+    def ask(self, body: dict[str, Any], wait_s: float, until: float = NEVER) -> Mapping[str, Any]:
         """One await request. Raises NetError for who will try again."""
         try:
-            answer = self.once("POST", http_wire.AWAIT, body, WAITING, wait_s)
+            answer = self.once("POST", http_wire.AWAIT, body, WAITING, wait_s, until=until)
         except NetError as exc:
             self.outage.goes_on(WAITING, exc, "until the wait ends")
             raise
@@ -126,19 +138,20 @@ class HttpClient:
         wait_s: float,
         *,
         retry_stale: bool = True,
+        until: float = NEVER,
     ) -> dict[str, Any]:
         """One request; with `retry_stale` one more when its connection turns out dead. Raises Refusal and NetError."""
         data = None if body is None else http_wire.pack(body)
-        allowed = wait_s + SLACK_S + self.timeout
+        timeout = allowed(wait_s + SLACK_S + self.timeout, until)
         route = self.routes.get(path)
         if route is not None and data is not None:
-            return http_wire.unpack(*self.pool.ask(route, data, timeout=allowed, retry_stale=retry_stale), what)
+            return http_wire.unpack(*self.pool.ask(route, data, timeout=timeout, retry_stale=retry_stale), what)
         answer = self.pool.request(
-            method, path, headers=self.headers, body=data, timeout=allowed, retry_stale=retry_stale
+            method, path, headers=self.headers, body=data, timeout=timeout, retry_stale=retry_stale
         )
         return http_wire.unpack(answer.status, answer.body, what)
 
-    def payload(self, kind: str, data: bytes, inv_id: str, what: str) -> dict[str, Any]:
+    def payload(self, kind: str, data: bytes, inv_id: str, what: str, until: float = NEVER) -> dict[str, Any]:
         """`{args_blob: data}`, or `{args_ref: …}` once the bytes are in the blob store."""
         refused = outcomes.too_large(len(data), what)
         if refused is not None:
@@ -149,11 +162,11 @@ class HttpClient:
         digest = hashlib.sha256(data).hexdigest()
         asked = {"op": "put", "size": len(data), "jobId": inv_id, "kind": kind, "sha256": digest}
         path = http_wire.path("v1", "namespaces", self.namespace, "payloads", "presign")
-        signed = self.call("POST", path, asked, f"uploading {what}")
-        self._transfer("PUT", str(signed["url"]), data, f"uploading {what}")
+        signed = self.call("POST", path, asked, f"uploading {what}", until=until)
+        self._transfer("PUT", str(signed["url"]), data, f"uploading {what}", until)
         return {f"{kind}_ref": {"key": signed["key"], "size": len(data), "sha256": digest}}
 
-    def _transfer(self, method: str, url: str, data: bytes | None, what: str) -> bytes:
+    def _transfer(self, method: str, url: str, data: bytes | None, what: str, until: float = NEVER) -> bytes:
         size = 0 if data is None else len(data)
 
         def send() -> Response:
@@ -162,11 +175,11 @@ class HttpClient:
                 url,
                 headers=[("Content-Type", "application/octet-stream"), ("Accept", http_wire.CONTENT_TYPE)],
                 body=data,
-                timeout=max(self.timeout, size / 1e6) + SLACK_S,
+                timeout=allowed(max(self.timeout, size / 1e6) + SLACK_S, until),
                 max_body=MAX_PAYLOAD_BYTES + 1,
             )
 
-        answer = self._until_answered(send, what)
+        answer = self.until_answered(send, what, until=until)
         if answer.status not in (200, 201, 204):
             http_wire.unpack(answer.status, answer.body, what)
         return answer.body

@@ -19,7 +19,7 @@ from lakeshore import wire
 from lakeshore.net.errors import ConnectionLost, NetError
 from lakeshore.net.errors import Timeout as NetTimeout
 
-from . import http_wire, outcomes
+from . import delays, http_wire, limits, outcomes
 from .claimed import Claimed, check_kind
 from .errors import DispatchError
 from .guard import Guard
@@ -28,6 +28,7 @@ from .http_client import HttpClient
 from .http_source import SessionSource
 from .http_wire import Refusal
 from .ids import check_id, new_id
+from .limits import GRACE_S, NEVER, OutOfTime, after, left_of
 from .session import Session
 from .submitter import Submitter
 from .warned import pass_on
@@ -112,31 +113,56 @@ class HttpDispatch:
         return state.submit(item)
 
     def submit_and_wait(self, queue: str, envelope: bytes, *, id: str, timeout: float | None, **options: Any) -> bytes:
-        """`submit` and `result` in one request, while no other thread does the same: with company both are shared."""
+        """`submit` and `result` in one request, while no other thread does the same: with company both are shared.
+
+        `timeout` is for both of them, a delay not for the submit. Raises Timeout when no server was reached, too.
+        """
+        began, deadline = time.monotonic(), after(timeout)
+        until = limits.of_submit(deadline, delays.left(options))
+        try:
+            sent, ended = self._sent(queue, envelope, id, deadline, until, options)
+        except OutOfTime as late:
+            raise outcomes.not_submitted(id, until - began, late) from None
+        return self._result(sent, left_of(deadline), timeout) if ended is None else self._result_of(ended)
+
+    def _sent(
+        self, queue: str, envelope: bytes, id_: str, deadline: float, until: float, options: Mapping[str, Any]
+    ) -> tuple[str, Mapping[str, Any] | None]:
+        """The id of a call that the server has, and what it ended in if it did so by `deadline`. It is submitted by
+        `until`, or not at all. Raises OutOfTime.
+        """
         state = self._state()
-        args = self.client.payload("args", envelope, id, "the call's arguments")
-        item = http_wire.submit_item(queue, args, id=id, **options)
-        deadline = _after(timeout)
-        wait_s = LONG_POLL_S if timeout is None else min(timeout, LONG_POLL_S)
+        args = self.client.payload("args", envelope, id_, "the call's arguments", until)
+        item = http_wire.submit_item(queue, args, id=id_, **options)
+        left = left_of(deadline)
+        wait_s = LONG_POLL_S if left is None else min(left, LONG_POLL_S)
         alone = "retry_failed" not in item and not http_wire.waits(item)
+        perhaps = False
         if wait_s > 0 and alone and state.alone.acquire(blocking=False):
             try:
                 body = {**item, "wait_s": wait_s, "hold_s": 0.0}
-                answer = self.client.once("POST", http_wire.SUBMIT, body, "submitting", wait_s)
+                answer = self.client.once(
+                    "POST", http_wire.SUBMIT, body, "submitting", wait_s, until=deadline + GRACE_S
+                )
             except (NetError, http_wire.Refusal) as exc:
                 if isinstance(exc, http_wire.Refusal) and not http_wire.holds(exc):
                     raise
-                sent = state.submit(item)  # which is patient with a server that is away; the same id is the same call
+                if isinstance(exc, NetError):
+                    perhaps = exc.sent_anything
+                    if time.monotonic() >= until:
+                        raise OutOfTime(exc, sent=perhaps) from exc
             else:
                 sent = str(answer["invocation_id"])
                 pass_on(answer)
-                if answer.get("ended") is not None:
-                    return self._result_of(http_wire.value_or_raise(sent, answer["ended"]))
+                ended = answer.get("ended")
+                return sent, None if ended is None else http_wire.value_or_raise(sent, ended)
             finally:
                 state.alone.release()
-        else:
-            sent = state.submit(item)
-        return self._result(sent, None if timeout is None else max(0.0, deadline - time.monotonic()), timeout)
+        try:
+            return state.submit(item, until), None  # patient with a server that is away; the same id is the same call
+        except OutOfTime as late:
+            late.sent = late.sent or perhaps
+            raise
 
     def cancel(self, inv_id: str) -> bool:
         """As `Dispatch.cancel`."""
@@ -179,9 +205,13 @@ class HttpDispatch:
         if answer is None:
             if watcher.trouble is not None:
                 raise outcomes.still(inv_id, "unknown", timeout, watcher.trouble)
-            now = self.client.call(
-                "POST", http_wire.AWAIT, {"invocation_id": inv_id, "timeout_s": 0}, f"awaiting {inv_id}"
-            )
+            asked = {"invocation_id": inv_id, "timeout_s": 0}
+            try:
+                now = self.client.call(
+                    "POST", http_wire.AWAIT, asked, f"awaiting {inv_id}", until=time.monotonic() + limits.LAST_LOOK_S
+                )
+            except OutOfTime as late:
+                raise outcomes.still(inv_id, "unknown", timeout, str(late)) from None
             if now["state"] == "pending":
                 raise outcomes.still(inv_id, str(now.get("row_state")), timeout)
             answer = now
@@ -393,7 +423,7 @@ class HttpDispatch:
     def _read_stream(
         self, path: Callable[[int], str], what: str, reader: Any, timeout: float | None, *, ends: bool = True
     ) -> Generator[Any, None, None]:
-        deadline = _after(timeout)
+        deadline = after(timeout)
         waits = patience()
         while True:
             left = None if timeout is None else max(0.05, deadline - time.monotonic())
@@ -404,7 +434,7 @@ class HttpDispatch:
                         http_wire.unpack(stream.status, stream.read(), f"reading {what}")
                     for data in stream:
                         yield from reader.feed(data)
-                        deadline = _after(timeout)
+                        deadline = after(timeout)
                         if reader.ended:
                             return
                 if ends:
@@ -442,8 +472,8 @@ class _Open:
         self.pid = os.getpid()
         self._client = client
         self.watcher = Watcher(client.ask)
-        self.submitter = Submitter(lambda body: client.call("POST", http_wire.SUBMIT, body, "submitting"), self.watcher)
-        self.later = Submitter(lambda body: client.call("POST", http_wire.DELAYED, body, "submitting"), self.watcher)
+        self.submitter = self._submitter(http_wire.SUBMIT)
+        self.later = self._submitter(http_wire.DELAYED)
         self.alone = threading.Lock()
         """Held by the one thread whose submit waits for its result."""
         self.guard = Guard(client.url, client.token, client.namespace)
@@ -451,15 +481,23 @@ class _Open:
         self._sessions: dict[str, Session] = {}
         self._lock = threading.Lock()
 
-    def submit(self, item: dict[str, Any]) -> str:
-        """The id of a submit that is on the server's disk."""
+    def _submitter(self, path: str) -> Submitter:
+        client = self._client
+
+        def send(body: dict[str, Any], until: float) -> Mapping[str, Any]:
+            return client.once("POST", path, body, "submitting", 0.0, until=until)
+
+        return Submitter(send, client.until_answered, self.watcher)
+
+    def submit(self, item: dict[str, Any], until: float = NEVER) -> str:
+        """The id of a submit that is on the server's disk. Raises OutOfTime."""
         waits = http_wire.waits(item)
         try:
-            answer = (self.later if waits else self.submitter).submit(item)
+            answer = (self.later if waits else self.submitter).submit(item, until)
         except DispatchError as exc:
             if http_wire.holds(exc):
                 path = http_wire.DELAYED if waits else http_wire.SUBMIT
-                answer = self._client.submit_held(path, {**item, "watch": self.watcher.book.session})
+                answer = self._client.submit_held(path, {**item, "watch": self.watcher.book.session}, until)
             elif waits:
                 raise http_wire.too_old(exc) from exc
             else:
@@ -480,7 +518,3 @@ class _Open:
     def sessions(self) -> list[Session]:
         with self._lock:
             return list(self._sessions.values())
-
-
-def _after(timeout: float | None) -> float:
-    return float("inf") if timeout is None else time.monotonic() + timeout

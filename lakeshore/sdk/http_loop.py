@@ -1,14 +1,15 @@
 """What the tasks of one loop share on an HTTP plane: submits that leave together, and one watch for their results.
 
 A task whose call is to be submitted and awaited sleeps once: the answer to its submit makes it a waiter, the answer to
-its result wakes it. One of the waiters reads the watch (it leads), the others are told.
+its result wakes it. One of the waiters reads the watch (it leads), the others are told. Whose time is over before its
+submit was answered is in no later try of it, and leaves the sending to one that still waits.
 """
 
 from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from lakeshore.net.errors import NetError
@@ -16,6 +17,7 @@ from lakeshore.net.errors import NetError
 from . import http_wire
 from .aio import Alarm, LoopFuture, alarm, futures, sleep
 from .http_client import WAITING
+from .limits import GRACE_S, NEVER, OutOfTime
 from .submitter import MAX_BYTES, MAX_ITEMS
 from .warned import pass_on
 from .watch import WatchBook
@@ -26,7 +28,6 @@ if TYPE_CHECKING:
 
 MAX_SENDERS = 8
 """So many full batches may be on their way at once."""
-NEVER = float("inf")
 
 
 class _Waiter:
@@ -40,20 +41,27 @@ class _Waiter:
 
 
 class _Leaving(_Waiter):
-    """A submit on its way; `sent` once it is answered. What keeps its future is that answer, or None: send the outbox.
+    """A submit on its way until `until`; `sent` once it is answered, `gone` once its task waits no more. What keeps its
+    future is that answer, or None: send the outbox.
 
-    One that is `awaited`, for `timeout_s` from then, becomes a waiter for `id` when it is simply taken.
+    One that is `awaited` becomes a waiter for `id`, until its deadline, when it is simply taken.
     """
 
-    __slots__ = ("awaited", "id", "item", "sent", "timeout_s")
+    __slots__ = ("awaited", "gone", "id", "item", "perhaps", "sends", "sent", "until")
 
-    def __init__(self, future: LoopFuture, item: dict[str, Any], *, awaited: bool, timeout_s: float | None) -> None:
-        super().__init__(future, NEVER)
+    def __init__(
+        self, future: LoopFuture, item: dict[str, Any], until: float, *, awaited: bool, deadline: float = NEVER
+    ) -> None:
+        super().__init__(future, deadline)
         self.item = item
+        self.until = until
         self.awaited = awaited
-        self.timeout_s = timeout_s
         self.id = ""
         self.sent = False
+        self.gone = False
+        self.sends = False
+        self.perhaps = False
+        """Whether a try of it that got no answer may have reached the server."""
 
     def is_waiter(self) -> bool:
         """Whether what it waits for now is the end of `id`."""
@@ -74,30 +82,37 @@ class HttpLoop:
         """Who was woken to lead, and does not yet."""
         self._alarm: Alarm = alarm(self._time_is_over)
         self._outbox: deque[_Leaving] = deque()
+        self._flying: list[list[_Leaving]] = []
+        """The batches that are on their way, from try to try."""
+        self._asked: list[list[_Leaving]] = []
+        """What the requests that are under way carry."""
+        self._trouble: NetError | None = None
+        """Why the last try of a submit got no answer."""
         self._senders = 0
         self._waits = patience()
 
     # -- submits
 
-    async def submit(self, item: dict[str, Any]) -> str:
-        """The id of a submit that is on the server's disk."""
-        leaving = _Leaving(self._future(), item, awaited=False, timeout_s=None)
+    async def submit(self, item: dict[str, Any], until: float) -> str:
+        """The id of a submit that is on the server's disk. Raises OutOfTime."""
+        leaving = _Leaving(self._future(), item, until, awaited=False)
         return self._submitted(item, await self._leave(leaving))
 
-    async def submit_alone(self, item: dict[str, Any]) -> str:
+    async def submit_alone(self, item: dict[str, Any], until: float) -> str:
         """One that is for later, without company."""
         body = {**item, "watch": self._book.session, "hold_s": 0.0}
-        return self._submitted(item, await self._verbs.call("POST", http_wire.DELAYED, body, "submitting"))
-
-    async def submit_held(self, item: dict[str, Any]) -> str:
-        """One that its queue holds while it is full."""
-        path = http_wire.DELAYED if http_wire.waits(item) else http_wire.SUBMIT
-        answer = await self._verbs.submit_held(path, {**item, "watch": self._book.session})
+        answer = await self._verbs.call("POST", http_wire.DELAYED, body, "submitting", until=until)
         return self._submitted(item, answer)
 
-    async def call(self, item: dict[str, Any], timeout_s: float | None) -> tuple[str, Mapping[str, Any] | None]:
+    async def submit_held(self, item: dict[str, Any], until: float) -> str:
+        """One that its queue holds while it is full."""
+        path = http_wire.DELAYED if http_wire.waits(item) else http_wire.SUBMIT
+        answer = await self._verbs.submit_held(path, {**item, "watch": self._book.session}, until)
+        return self._submitted(item, answer)
+
+    async def call(self, item: dict[str, Any], deadline: float, until: float) -> tuple[str, Mapping[str, Any] | None]:
         """`submit`, then `wait`: (id, answer)."""
-        leaving = _Leaving(self._future(), item, awaited=True, timeout_s=timeout_s)
+        leaving = _Leaving(self._future(), item, until, awaited=True, deadline=deadline)
         try:
             answer = await self._leave(leaving)
             if leaving.is_waiter():
@@ -106,7 +121,7 @@ class HttpLoop:
             if leaving.is_waiter():
                 self._leave_watch(leaving.id, leaving)
         sent = self._submitted(item, answer)
-        return sent, await self.wait(sent, timeout_s)
+        return sent, await self.wait(sent, deadline)
 
     def _submitted(self, item: Mapping[str, Any], answer: Mapping[str, Any]) -> str:
         status = int(answer.get("status", 200))
@@ -122,6 +137,7 @@ class HttpLoop:
         company; a full batch leaves at once. Who has its own answer leaves the sending to one that still waits.
         """
         self._outbox.append(leaving)
+        self._alarm.set_before(leaving.until)
         try:
             if not self._senders or (len(self._outbox) >= MAX_ITEMS and self._senders < MAX_SENDERS):
                 await self._send(leaving)
@@ -132,6 +148,7 @@ class HttpLoop:
                 leaving.future = self._future()  # it was asked to send
                 await self._send(leaving)
         except BaseException:
+            leaving.gone = True
             if not leaving.sent and leaving in self._outbox:
                 self._outbox.remove(leaving)
             self._ask_to_send()
@@ -140,6 +157,7 @@ class HttpLoop:
 
     async def _send(self, mine: _Leaving) -> None:
         self._senders += 1
+        mine.sends = True
         try:
             if len(self._outbox) < MAX_ITEMS:
                 await sleep(0)
@@ -147,6 +165,7 @@ class HttpLoop:
                 await self._send_batch(mine)
         finally:
             self._senders -= 1
+            mine.sends = False
             self._ask_to_send()
 
     def _ask_to_send(self) -> None:
@@ -159,14 +178,13 @@ class HttpLoop:
         while self._outbox and len(batch) < MAX_ITEMS and size < MAX_BYTES:
             batch.append(self._outbox.popleft())
             size += len(batch[-1].item.get("args_blob") or b"")
-        watch = self._book.session
+        self._flying.append(batch)
         try:
-            if len(batch) == 1:
-                body = {**batch[0].item, "watch": watch, "hold_s": 0.0}
-                answers = [await self._verbs.call("POST", http_wire.SUBMIT, body, "submitting")]
-            else:
-                body = {"invocations": [leaving.item for leaving in batch], "watch": watch}
-                answers = (await self._verbs.call("POST", http_wire.SUBMIT, body, "submitting"))["results"]
+            answers = await self._verbs.until_answered(lambda: self._try(batch, mine), "submitting", until=mine.until)
+        except OutOfTime as late:
+            self._put_back(batch, mine)
+            late.sent = mine.perhaps
+            raise
         except Exception as exc:  # noqa: BLE001  # each of them raises it
             for leaving in batch:
                 leaving.sent = True
@@ -174,17 +192,44 @@ class HttpLoop:
                     leaving.future.set_exception(exc)
             return
         except BaseException:  # the sending task was cancelled: for the others that was no answer
-            self._outbox.extendleft(leaving for leaving in reversed(batch) if leaving is not mine)
+            self._put_back(batch, mine)
             raise
-        now = time.monotonic()
-        for leaving, answer in zip(batch, answers, strict=True):
+        finally:
+            self._flying.remove(batch)
+        for leaving, answer in answers:
             leaving.sent = True
-            if not (leaving.awaited and self._becomes_waiter(leaving, answer, now)):
+            if not (leaving.awaited and self._becomes_waiter(leaving, answer)):
                 _keep(leaving.future, answer)
         if not mine.is_waiter():  # else it comes to the watch by itself
             self._hand_over()
 
-    def _becomes_waiter(self, leaving: _Leaving, answer: Mapping[str, Any], now: float) -> bool:
+    async def _try(self, batch: list[_Leaving], mine: _Leaving) -> Iterable[tuple[_Leaving, Any]]:
+        """One request with those of a batch that still wait, and what each of them is answered."""
+        there = [leaving for leaving in batch if not leaving.gone]
+        if not there:
+            return ()
+        watch = self._book.session
+        if len(there) == 1:
+            body = {**there[0].item, "watch": watch, "hold_s": 0.0}
+        else:
+            body = {"invocations": [leaving.item for leaving in there], "watch": watch}
+        self._asked.append(there)
+        try:
+            answer = await self._verbs.once("POST", http_wire.SUBMIT, body, "submitting", 0.0, until=mine.until)
+        except NetError as exc:
+            self._trouble = exc
+            for leaving in there:
+                leaving.perhaps = leaving.perhaps or exc.sent_anything
+            raise
+        finally:
+            self._asked.remove(there)
+        self._trouble = None
+        return ((there[0], answer),) if len(there) == 1 else zip(there, answer["results"], strict=True)
+
+    def _put_back(self, batch: list[_Leaving], mine: _Leaving) -> None:
+        self._outbox.extendleft(leaving for leaving in reversed(batch) if leaving is not mine and not leaving.gone)
+
+    def _becomes_waiter(self, leaving: _Leaving, answer: Mapping[str, Any]) -> bool:
         """Whether the submit was simply taken: then its task is not woken before its end."""
         if answer.get("status", 200) != 200 or answer.get("warnings") or leaving.future.done():
             return False
@@ -192,8 +237,6 @@ class HttpLoop:
         book = self._book
         book.submitted(id_, again="retry_failed" in leaving.item)
         book.enter(id_)
-        if leaving.timeout_s is not None:
-            leaving.deadline = now + leaving.timeout_s
         if book.answer(id_) is None:
             self._enlist(id_, leaving)
         else:
@@ -202,14 +245,14 @@ class HttpLoop:
 
     # -- results
 
-    async def wait(self, id_: str, timeout_s: float | None) -> Mapping[str, Any] | None:
+    async def wait(self, id_: str, deadline: float) -> Mapping[str, Any] | None:
         """The answer for `id_`, or None when the time is over."""
-        waiter = _Waiter(self._future(), NEVER if timeout_s is None else time.monotonic() + timeout_s)
+        waiter = _Waiter(self._future(), deadline)
         book = self._book
         book.enter(id_)
         try:
             if self._leading and not book.is_listed(id_) and book.answer(id_) is None:
-                self._tell(await self._ask(0.0))
+                self._tell(await self._ask(0.0, deadline + GRACE_S))
             return await self._until_ended(id_, waiter)
         finally:
             self._leave_watch(id_, waiter)
@@ -224,7 +267,7 @@ class HttpLoop:
                 return None
             if not self._leading:
                 self._dismiss(id_, waiter)
-                await self._lead(min(left, POLL_S))
+                await self._lead(min(left, POLL_S), waiter.deadline + GRACE_S)
                 continue
             if waiter.future.done():
                 waiter.future = self._future()
@@ -235,16 +278,17 @@ class HttpLoop:
                 break
         return answer
 
-    async def _lead(self, wait_s: float) -> None:
+    async def _lead(self, wait_s: float, until: float) -> None:
         self._leading = True
         try:
-            self._tell(await self._ask(wait_s))
+            self._tell(await self._ask(wait_s, until))
         finally:
             self._leading = False  # it leads again, or leaves the watch, which hands the lead over
 
-    async def _ask(self, wait_s: float) -> Mapping[str, Any]:
+    async def _ask(self, wait_s: float, until: float) -> Mapping[str, Any]:
+        body = self._book.request(wait_s)
         try:
-            answer = await self._verbs.once("POST", http_wire.AWAIT, self._book.request(wait_s), WAITING, wait_s)
+            answer = await self._verbs.once("POST", http_wire.AWAIT, body, WAITING, wait_s, until=until)
         except NetError as exc:
             self._verbs.tried_in_vain(exc)
             self._book.lost_set()
@@ -304,6 +348,14 @@ class HttpLoop:
                     _keep(waiter.future, None)
                 else:
                     next_at = min(next_at, waiter.deadline)
+        for leaving in (leaving for batch in (self._outbox, *self._flying) for leaving in batch if not leaving.gone):
+            if leaving.until > now:
+                next_at = min(next_at, leaving.until)
+            elif not (leaving.sends or leaving.future.done()):  # one that sends is told by what it sends with
+                asked = any(leaving in there for there in self._asked)
+                late = OutOfTime(self._trouble, sent=leaving.perhaps or asked or self._trouble is None)
+                leaving.gone = True
+                leaving.future.set_exception(late)
         self._alarm.set_before(next_at)
 
 

@@ -55,21 +55,19 @@ def pack(body: Mapping[str, Any]) -> bytes:
 
 
 def unpack(status: int, data: bytes, what: str) -> dict[str, Any]:
-    """The answer's map. Raises Refusal for any status but 200."""
+    """The answer's map. Raises Refusal for any status but 200, and for what no control plane answers."""
     try:
         body = msgpack.unpackb(data, strict_map_key=False) if data else {}
     except (ValueError, msgpack.UnpackException):
-        body = {}
-    if not isinstance(body, dict):
-        body = {}
-    if status not in (200, 202):
-        refuse(status, body, what)
+        body = None
+    if status not in (200, 202) or not isinstance(body, dict):
+        refuse(status, body if isinstance(body, dict) else {}, what)
     return body
 
 
 def refuse(status: int, body: Mapping[str, Any], what: str) -> NoReturn:
     """Raise what a refusal means, in words that say what to do."""
-    said = str(body.get("error") or f"HTTP {status}")
+    said = str(body.get("error") or f"HTTP {status}, not in a control plane's words: is that its address?")
     field = f" (field {body['field']})" if body.get("field") else ""
     hint = f"; {body['hint']}" if body.get("hint") else ""
     if status == 401 and not hint:

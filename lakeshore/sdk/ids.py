@@ -1,12 +1,18 @@
-"""Invocation ids: new ones, of one ULID source a process, and what is none. Loaded by the remote half only."""
+"""Invocation ids: new ones, of one ULID source a process, and what is none; and what is no queue's name. Loaded by the
+remote half only.
+"""
 
 from __future__ import annotations
 
+import functools
 import inspect
 import os
 import time
 
-from lakeshore.wire.names import Ulids
+from lakeshore.wire.errors import NameError_
+from lakeshore.wire.names import Ulids, check_queue
+
+from .errors import DispatchError
 
 
 def _milliseconds() -> int:
@@ -35,3 +41,12 @@ def check_id(given: object) -> None:
     elif given is None:
         advice = "; `submit` returns it"
     raise TypeError(f"the id of an invocation is a str, got {type(given).__name__}{advice}")
+
+
+@functools.lru_cache(maxsize=1024)
+def check_name(queue: str) -> None:
+    """Raise DispatchError for what no plane takes as the name of a queue to submit to."""
+    try:
+        check_queue(queue)
+    except NameError_ as error:
+        raise DispatchError(str(error)) from None

@@ -9,6 +9,7 @@ from lakeshore.wire.errors import RemoteFailure
 from lakeshore.wire.messages import MAX_PAYLOAD_BYTES
 
 from .errors import DispatchError, InvocationFailed, Timeout
+from .limits import OutOfTime
 
 _VERB = {"killed": "was cancelled", "timeout": "timed out", "failed": "failed"}
 _ADVICE = {
@@ -53,6 +54,14 @@ def still(invocation_id: str, row_state: str, waited_s: float | None, hint: str 
     """The exception for a wait that ended first: `invocation … still 'queued' after 30.0s; no worker …`."""
     said = f"invocation {invocation_id} still {row_state!r} after {float(waited_s or 0.0)}s"
     return Timeout(said, hint=hint or _ADVICE.get(row_state))
+
+
+def not_submitted(invocation_id: str, waited_s: float, late: OutOfTime) -> Timeout:
+    """The exception for a wait that ended before the server had answered the submit."""
+    within = f"within {waited_s:.1f}s"
+    if late.sent:
+        return Timeout(f"the server did not answer {within}, and may have taken invocation {invocation_id}: {late}")
+    return Timeout(f"the server was not reached {within}, so invocation {invocation_id} was not submitted: {late}")
 
 
 def goes_on(queue: str, invocation_id: str, seq: int | None = None) -> str:

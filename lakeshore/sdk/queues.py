@@ -18,9 +18,10 @@ from lakeshore import wire
 from lakeshore.sdk import delays, outcomes
 from lakeshore.wire.frames import ValueReader, end_frame
 
+from .brief import brief
 from .claimed import check_kind
 from .default_plane import default_dispatch
-from .ids import new_id
+from .ids import check_name, new_id
 from .jobs import Job, decode, values_of, worker_name
 from .local_async import async_verbs
 
@@ -38,11 +39,15 @@ class SyncQueue:
     def __init__(self, name: str, *, dispatch: Any = None, kind: str = "fifo", temperature: float = 1.0) -> None:
         if not isinstance(name, str):
             raise TypeError(f"a queue's name is a str, got {type(name).__name__}")
-        check_kind(kind)
+        try:
+            check_kind(kind)
+            self.plane = default_dispatch() if dispatch is None else dispatch
+        except Exception as error:
+            brief(error)
+            raise
         self.name = name
         self.kind = kind
         self.temperature = temperature
-        self.plane = default_dispatch() if dispatch is None else dispatch
         self._worker = ("", -1)
         self._posted: dict[str, int] = {}
         self._streams: set[str] = set()
@@ -76,11 +81,21 @@ class SyncQueue:
         The same `key` on the same queue gives the id of the first submit. Nobody gets it before `delay` (seconds or a
         timedelta) has passed, or before the instant `at` (a datetime with a time zone).
         """
-        prepared = packed(payload, envelope, key or _key)
-        priority = priority if _priority is None else _priority
-        when = delays.when(delay if _delay is None else _delay, at if _at is None else _at)
-        how = when | _told_of(self.plane, envelope)
-        sent: str = self.plane.submit(self.name, prepared[1], id=prepared[0], key=key or _key, priority=priority, **how)
+        try:
+            data, how = _ready(
+                self.plane,
+                self.name,
+                payload,
+                envelope,
+                key or _key,
+                priority if _priority is None else _priority,
+                delay if _delay is None else _delay,
+                at if _at is None else _at,
+            )
+            sent: str = self.plane.submit(self.name, data, **how)
+        except Exception as error:
+            brief(error)
+            raise
         return sent
 
     def result(self, inv_id: str, *, timeout: float | None = 30.0) -> Any:
@@ -93,10 +108,38 @@ class SyncQueue:
         except KeyboardInterrupt as interrupted:
             interrupted.add_note(outcomes.goes_on(self.name, inv_id))
             raise
+        except Exception as error:
+            brief(error)
+            raise
 
-    def call(self, payload: Any, *, timeout: float | None = 30.0, **options: Any) -> Any:
-        """`submit`, then `result`; a `delay` comes on top of the timeout."""
-        return self.result(self.submit(payload, **options), timeout=_with_delay(timeout, options))
+    def call(
+        self,
+        payload: Any,
+        *,
+        timeout: float | None = 30.0,
+        envelope: Any = None,
+        key: str | None = None,
+        priority: float = 0.0,
+        delay: delays.Delay | None = None,
+        at: datetime | None = None,
+    ) -> Any:
+        """`submit` and `result`, both within the timeout; a `delay` comes on top of it."""
+        id_ = ""
+        try:
+            data, how = _ready(self.plane, self.name, payload, envelope, key, priority, delay, at)
+            timeout, id_ = delays.after(timeout, how), how["id"]
+            at_once = getattr(self.plane, "submit_and_wait", None)
+            if at_once is not None:
+                return unpacked(at_once(self.name, data, timeout=timeout, **how))
+            id_ = self.plane.submit(self.name, data, **how)
+            return unpacked(self.plane.result(id_, timeout=timeout))
+        except KeyboardInterrupt as interrupted:
+            if id_:
+                interrupted.add_note(outcomes.goes_on(self.name, id_))
+            raise
+        except Exception as error:
+            brief(error)
+            raise
 
     def stream(self, inv_id: str, *, since: int = -1, timeout: float | None = 30.0) -> Iterator[Any]:
         """The values that an invocation yields, in order, live, until it ends; what it yielded before comes first.
@@ -118,6 +161,9 @@ class SyncQueue:
             raise
         except wire.RemoteFailure as exc:
             raise outcomes.of_stream(inv_id, exc) from None
+        except Exception as error:
+            brief(error)
+            raise
         if not reader.ended:
             check_end(inv_id, self.plane.get(inv_id))
 
@@ -126,13 +172,21 @@ class SyncQueue:
 
         A running body is asked to stop; a success that is reported first wins. Raises DispatchError for an unknown id.
         """
-        return bool(self.plane.cancel(inv_id))
+        try:
+            return bool(self.plane.cancel(inv_id))
+        except Exception as error:
+            brief(error)
+            raise
 
     def count(self, state: str = "queued") -> int:
         """How many invocations of this queue are in one state: queued, running, succeeded, failed, cancelled (at a
         control plane: killed) or timeout.
         """
-        return int(self.plane.count(self.name, state))
+        try:
+            return int(self.plane.count(self.name, state))
+        except Exception as error:
+            brief(error)
+            raise
 
     def __len__(self) -> int:
         return self.count()
@@ -215,10 +269,6 @@ class SyncQueue:
         return seq
 
 
-_AT_ONCE = frozenset({"envelope", "key", "priority"})
-"""A submit with these options alone may begin at once."""
-
-
 class Queue:
     """A queue, async: every verb is awaited, on asyncio or on trio. `q.sync` is the same queue, blocking."""
 
@@ -253,22 +303,45 @@ class Queue:
         at: datetime | None = None,
     ) -> str:
         """As `SyncQueue.submit`."""
-        id_, data = packed(payload, envelope, key)
-        how = delays.when(delay, at) | _told_of(self._q.plane, envelope)
-        sent: str = await self._plane.submit(self.name, data, id=id_, key=key, priority=priority, **how)
+        try:
+            data, how = _ready(self._q.plane, self.name, payload, envelope, key, priority, delay, at)
+            sent: str = await self._plane.submit(self.name, data, **how)
+        except Exception as error:
+            brief(error)
+            raise
         return sent
 
     async def result(self, inv_id: str, *, timeout: float | None = 30.0) -> Any:  # noqa: ASYNC109  # documented
         """As `SyncQueue.result`."""
-        return unpacked(await self._plane.result(inv_id, timeout=timeout))
+        try:
+            return unpacked(await self._plane.result(inv_id, timeout=timeout))
+        except Exception as error:
+            brief(error)
+            raise
 
-    async def call(self, payload: Any, *, timeout: float | None = 30.0, **options: Any) -> Any:  # noqa: ASYNC109
-        """`submit`, then `result`; a `delay` comes on top of the timeout."""
-        at_once = getattr(self._plane, "submit_and_wait", None)
-        if at_once is not None and options.keys() <= _AT_ONCE:
-            id_, data = packed(payload, options.pop("envelope", None), options.get("key"))
-            return unpacked(await at_once(self.name, data, id=id_, timeout=timeout, **options))
-        return await self.result(await self.submit(payload, **options), timeout=_with_delay(timeout, options))
+    async def call(
+        self,
+        payload: Any,
+        *,
+        timeout: float | None = 30.0,  # noqa: ASYNC109  # documented
+        envelope: Any = None,
+        key: str | None = None,
+        priority: float = 0.0,
+        delay: delays.Delay | None = None,
+        at: datetime | None = None,
+    ) -> Any:
+        """As `SyncQueue.call`."""
+        try:
+            data, how = _ready(self._q.plane, self.name, payload, envelope, key, priority, delay, at)
+            timeout = delays.after(timeout, how)
+            at_once = getattr(self._plane, "submit_and_wait", None)
+            if at_once is not None:
+                return unpacked(await at_once(self.name, data, timeout=timeout, **how))
+            sent = await self._plane.submit(self.name, data, **how)
+            return unpacked(await self._plane.result(sent, timeout=timeout))
+        except Exception as error:
+            brief(error)
+            raise
 
     async def stream(
         self,
@@ -286,16 +359,27 @@ class Queue:
                     yield value
         except wire.RemoteFailure as exc:
             raise outcomes.of_stream(inv_id, exc) from None
+        except Exception as error:
+            brief(error)
+            raise
         if not reader.ended:
             check_end(inv_id, await plane.get(inv_id))
 
     async def cancel(self, inv_id: str) -> bool:
         """As `SyncQueue.cancel`."""
-        return bool(await self._plane.cancel(inv_id))
+        try:
+            return bool(await self._plane.cancel(inv_id))
+        except Exception as error:
+            brief(error)
+            raise
 
     async def count(self, state: str = "queued") -> int:
         """As `SyncQueue.count`."""
-        return int(await self._plane.count(self.name, state))
+        try:
+            return int(await self._plane.count(self.name, state))
+        except Exception as error:
+            brief(error)
+            raise
 
     async def claim(self) -> Job | None:
         """As `SyncQueue.claim`."""
@@ -369,10 +453,21 @@ def _told_of(plane: Any, envelope: Any) -> dict[str, Any]:
     return {"new": True} if envelope is None and getattr(plane, "trusts_new_ids", False) else {}
 
 
-def _with_delay(timeout: float | None, options: dict[str, Any]) -> float | None:
-    """The timeout of a wait that counts from when the submit may begin."""
-    delay, at = (options.get(name, options.get(f"_{name}")) for name in ("delay", "at"))
-    return delays.after(timeout, delays.when(delay, at))
+def _ready(
+    plane: Any,
+    queue: str,
+    payload: Any,
+    envelope: Any,
+    key: str | None,
+    priority: float,
+    delay: delays.Delay | None,
+    at: datetime | None,
+) -> tuple[bytes, dict[str, Any]]:
+    """The bytes of a submit, and the plane's words for the rest of it."""
+    check_name(queue)
+    id_, data = packed(payload, envelope, key)
+    how = {"id": id_, "key": key, "priority": priority, **delays.when(delay, at)}
+    return data, how | _told_of(plane, envelope)
 
 
 def unpacked(result: bytes) -> Any:

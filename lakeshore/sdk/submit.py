@@ -17,9 +17,10 @@ from typing import Any, cast
 
 from lakeshore import wire
 from lakeshore.sdk import delays, outcomes
+from lakeshore.sdk.brief import brief
 from lakeshore.sdk.context import current
 from lakeshore.sdk.functions import UDF, inner
-from lakeshore.sdk.ids import new_id
+from lakeshore.sdk.ids import check_name, new_id
 from lakeshore.sdk.transport import describe, name_of, shown_name
 from lakeshore.sdk.warned import calls_of_ours
 from lakeshore.wire.values import value
@@ -87,9 +88,13 @@ class _Prepared:
         return wire.unpack(result) if result else None
 
     async def send_async(self) -> str:
+        """The id of a call whose values are waited for one by one, each for as long as `_timeout`."""
         from lakeshore.sdk.local_async import async_verbs  # at its wall: a blocking producer needs no event loop
 
-        invocation: str = await async_verbs(self.plane).submit(self.queue, self.envelope.to_bytes(), **self._how())
+        verbs, how = async_verbs(self.plane), self._how()
+        if getattr(verbs, "submit_and_wait", None) is not None:
+            how["within"] = self.options.timeout
+        invocation: str = await verbs.submit(self.queue, self.envelope.to_bytes(), **how)
         return invocation
 
     async def send_and_wait_async(self) -> Any:
@@ -100,12 +105,13 @@ class _Prepared:
         timeout = self.timeout
         invocation = self.envelope.id
         try:
-            if at_once is None or self.when:
+            if at_once is None:
                 invocation = await self.send_async()
                 result = await verbs.result(invocation, timeout=timeout)
             else:
                 result = await at_once(self.queue, self.envelope.to_bytes(), timeout=timeout, **self._how())
-        except Exception:
+        except Exception as error:
+            brief(error)
             raise
         except BaseException as stopped:  # cancelled, as Ctrl-C does it: nobody else holds the id
             stopped.add_note(outcomes.goes_on(self.queue, invocation))
@@ -150,7 +156,11 @@ def remote_async(udf: UDF[..., Any], args: tuple[Any, ...], kwargs: dict[str, An
     async def submit_and_stream() -> AsyncIterator[Any]:
         from lakeshore.sdk.queues import Queue  # at its wall: submit alone opens no queue
 
-        invocation = await call.send_async()
+        try:
+            invocation = await call.send_async()
+        except Exception as error:
+            brief(error)
+            raise
         stream = Queue(call.queue, dispatch=call.plane).stream(invocation, timeout=call.timeout)
         async with contextlib.aclosing(cast("AsyncGenerator[Any, None]", stream)) as parts:
             async for part in parts:
@@ -203,6 +213,7 @@ def _prepare(udf: UDF[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) 
         )
     if not isinstance(queue, str):
         raise TypeError(f"_queue takes a queue's name as a str, got {type(queue).__name__}; _dispatch takes the plane")
+    check_name(queue)
     when = delays.when(options.delay, options.at)
     _check_arguments(udf, args, kwargs)
     function = describe(udf, udf.transport)

@@ -15,15 +15,18 @@ from typing import Any
 from lakeshore.net.backoff import full_jitter
 from lakeshore.net.errors import NetError
 
+from .limits import GRACE_S
 from .watch import WatchBook
 
 POLL_S = 20.0
 
 
 class Watcher:
-    """`ask(body, timeout_s)` performs one await request. Safe in threads; make a new one after a fork."""
+    """`ask(body, timeout_s, until)` performs one await request, that goes on until then at most. Safe in threads; make
+    a new one after a fork.
+    """
 
-    def __init__(self, ask: Callable[[dict[str, Any], float], Mapping[str, Any]]) -> None:
+    def __init__(self, ask: Callable[[dict[str, Any], float, float], Mapping[str, Any]]) -> None:
         self.book = WatchBook()
         self._ask = ask
         self._changed = threading.Condition()
@@ -43,7 +46,7 @@ class Watcher:
         with self._changed:
             self.book.enter(id_)
             try:
-                self._list_beside(id_)
+                self._list_beside(id_, deadline + GRACE_S)
                 while (answer := self.book.take(id_)) is None:
                     left = deadline - time.monotonic()
                     if left <= 0:
@@ -51,32 +54,32 @@ class Watcher:
                     if self._leading:
                         self._changed.wait(min(left, threading.TIMEOUT_MAX))
                     else:
-                        self._lead(min(left, POLL_S))
+                        self._lead(min(left, POLL_S), deadline + GRACE_S)
                 return answer
             finally:
                 self.book.leave(id_)
 
-    def _list_beside(self, id_: str) -> None:
+    def _list_beside(self, id_: str, until: float) -> None:
         """A leader is parked at the server and this id is not in the set: add it on another connection."""
         if not self._leading or self.book.answer(id_) is not None:
             return
         body = self.book.request(0.0)
         if body["add"]:
-            self._exchange(body, 0.0)
+            self._exchange(body, 0.0, until)
 
-    def _lead(self, wait_s: float) -> None:
+    def _lead(self, wait_s: float, until: float) -> None:
         self._leading = True
         try:
-            self._exchange(self.book.request(wait_s), wait_s)
+            self._exchange(self.book.request(wait_s), wait_s, until)
         finally:
             self._leading = False
             self._changed.notify_all()
 
-    def _exchange(self, body: dict[str, Any], wait_s: float) -> None:
+    def _exchange(self, body: dict[str, Any], wait_s: float, until: float) -> None:
         self._changed.release()
         answer: Mapping[str, Any] | None = None
         try:
-            answer = self._ask(body, wait_s)
+            answer = self._ask(body, wait_s, until)
         except NetError as exc:  # a server that restarts is waited for; the caller's own time goes on
             self.trouble = str(exc)
             time.sleep(next(self._waits))

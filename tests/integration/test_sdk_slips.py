@@ -19,6 +19,7 @@ import served
 import trio
 from ports import free_port
 
+from lakeshore import wire
 from lakeshore.sdk import outage
 from lakeshore.sdk.dispatch import Dispatch
 from lakeshore.sdk.errors import DispatchError
@@ -218,7 +219,7 @@ def test_ctrl_c_in_a_wait_says_how_to_go_on(plane: Any, name: str, verb: str) ->
         "call": lambda: q.call(1, timeout=PATIENCE_S),
         "stream": lambda: next(iter(q.stream(id_, timeout=PATIENCE_S))),
     }
-    threading.Thread(target=_interrupt_in, args=(verb if verb == "stream" else "result",), daemon=True).start()
+    threading.Thread(target=_interrupt_in, args=(verb, q), daemon=True).start()
     with pytest.raises(KeyboardInterrupt) as caught:
         waits[verb]()
     (note,) = caught.value.__notes__
@@ -228,11 +229,13 @@ def test_ctrl_c_in_a_wait_says_how_to_go_on(plane: Any, name: str, verb: str) ->
     assert q.count() == 1
 
 
-def _interrupt_in(verb: str) -> None:
-    """SIGINT to the main thread, once it is below that verb of the queue."""
+def _interrupt_in(verb: str, q: SyncQueue) -> None:
+    """SIGINT to the main thread, once it is below that verb of the queue, and the job is there."""
     main = threading.main_thread().ident
     assert main is not None
     deadline = time.monotonic() + PATIENCE_S
+    while not q.count() and time.monotonic() < deadline:
+        time.sleep(0.01)
     while time.monotonic() < deadline:
         frame = sys._current_frames()[main]
         files = []
@@ -287,10 +290,91 @@ def _refused(plane: Any, name: str) -> None:
     broken.remote(_queue=f"{name}\n", _dispatch=plane)
 
 
+@pytest.mark.parametrize("wrong", ["", " ", "a\nb", "a/b", "..", "gpu*", "q" * 201])
+def test_what_is_no_queues_name_is_refused_by_every_plane(plane: Any, wrong: str) -> None:
+    with pytest.raises(DispatchError, match="queue: "):
+        SyncQueue(wrong, dispatch=plane).submit(1)
+
+
 @pytest.mark.parametrize("end", [_failed, _timed_out, _refused])
-def test_an_error_that_a_call_ends_in_shows_one_line_of_ours(plane: Any, name: str, end: Callable[..., None]) -> None:
+def test_an_error_that_a_call_ends_in_shows_no_line_of_ours(plane: Any, name: str, end: Callable[..., None]) -> None:
     with pytest.raises((DispatchError, TimeoutError)) as caught:
         end(plane, name)
     files = [Path(frame.filename) for frame in traceback.extract_tb(caught.value.__traceback__)]
-    assert [file.name for file in files if "sdk" in file.parts] == ["functions.py"]
+    assert [file.name for file in files if "sdk" in file.parts] == []
     assert "On the worker:" in "".join(getattr(caught.value, "__notes__", ())) or end is not _failed
+
+
+@udf(queue="slips")
+def taken(x: Any) -> Any:
+    return x
+
+
+async def _awaits_unknown(plane: Any) -> None:
+    await Queue("slips", dispatch=plane).result("nosuchid")
+
+
+async def _streams_unknown(plane: Any) -> None:
+    async for _ in Queue("slips", dispatch=plane).stream("nosuchid"):
+        pass
+
+
+async def _awaits_object(plane: Any) -> None:
+    await Queue("slips", dispatch=plane).call(object())
+
+
+async def _awaits_in_vain(plane: Any) -> None:
+    await nobody_runs_this.remote(_dispatch=plane, _timeout=0.05)
+
+
+def _unreached(_plane: Any) -> None:
+    SyncQueue("slips", dispatch=HttpDispatch(f"http://127.0.0.1:{free_port()}", timeout=0.05)).submit(1)
+
+
+def _with_a_lock(plane: Any) -> None:
+    held = threading.Lock()
+    udf(lambda: held, queue="slips").submit(_dispatch=plane)
+
+
+MISTAKES: dict[str, Callable[[Any], Any]] = {
+    "unknown mode": lambda plane: taken(1, _mode="nosuchmode", _dispatch=plane),
+    "no value of the codec": lambda plane: taken(object(), _dispatch=plane),
+    "nor on a queue": lambda plane: SyncQueue("slips", dispatch=plane).submit(object()),
+    "nor awaited": lambda plane: asyncio.run(_awaits_object(plane)),
+    "captures a lock": _with_a_lock,
+    "misspelt option": lambda plane: taken(1, _timeot=1, _dispatch=plane),
+    "too many arguments": lambda plane: taken.submit(1, 2, _dispatch=plane),
+    "unknown order": lambda plane: SyncQueue("slips", dispatch=plane, kind="lifo"),
+    "unknown id": lambda plane: SyncQueue("slips", dispatch=plane).result("nosuchid"),
+    "unknown id awaited": lambda plane: asyncio.run(_awaits_unknown(plane)),
+    "unknown id streamed": lambda plane: list(SyncQueue("slips", dispatch=plane).stream("nosuchid")),
+    "unknown id streamed, awaited": lambda plane: asyncio.run(_streams_unknown(plane)),
+    "cancel of an unknown id": lambda plane: SyncQueue("slips", dispatch=plane).cancel("nosuchid"),
+    "waited in vain": lambda plane: asyncio.run(_awaits_in_vain(plane)),
+    "no server": _unreached,
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*travels by value")
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_is_one_sentence_below_the_line_that_made_it(plane: Any, mistake: str) -> None:
+    with pytest.raises(Exception) as caught:  # of many kinds
+        MISTAKES[mistake](plane)
+    shown = "".join(traceback.format_exception(caught.value))
+    assert shown.count("Traceback (most recent call last)") == 1, shown
+    assert not [line for line in shown.splitlines() if "/lakeshore/sdk/" in line], shown
+
+
+class Odd:
+    pass
+
+
+def _refuses(_odd: Odd) -> bytes:
+    raise KeyError("a defect of whoever wrote the codec")
+
+
+def test_where_the_mistake_is_in_somebody_elses_code_its_line_is_shown(plane: Any, name: str) -> None:
+    wire.register(wire.Codec(93, Odd, _refuses, lambda _: Odd()))
+    with pytest.raises(KeyError) as caught:
+        SyncQueue(name, dispatch=plane).submit(Odd())
+    assert "_refuses" in [frame.name for frame in traceback.extract_tb(caught.value.__traceback__)]

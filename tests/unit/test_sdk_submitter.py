@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from lakeshore.net.errors import ConnectFailed, NetError
+from lakeshore.sdk.limits import OutOfTime
 from lakeshore.sdk.submitter import Submitter
 from lakeshore.sdk.watcher import Watcher
 
@@ -23,7 +25,8 @@ class Requests:
     def __init__(self) -> None:
         self.arrived: queue.Queue[tuple[list[str], threading.Event]] = queue.Queue()
 
-    def send(self, body: dict[str, Any]) -> Mapping[str, Any]:
+    def send(self, body: dict[str, Any], until: float) -> Mapping[str, Any]:
+        del until
         many = body.get("invocations")
         answered = threading.Event()
         ids = [item["invocation_id"] for item in ([body] if many is None else many)]
@@ -43,7 +46,13 @@ def requests() -> Requests:
 
 @pytest.fixture
 def submitter(requests: Requests) -> Submitter:
-    return Submitter(requests.send, Watcher(lambda _body, _s: {}))
+    return Submitter(requests.send, once, Watcher(lambda _body, _s, _until: {}))
+
+
+def once(send: Callable[[], Any], what: str, /, *, until: float) -> Any:
+    """Nothing is sent again here."""
+    del what, until
+    return send()
 
 
 def start(submitter: Submitter, names: list[str], answered: list[str]) -> list[threading.Thread]:
@@ -135,14 +144,14 @@ def test_behind_a_slow_server_threads_that_submit_again_and_again_share_its_answ
     """Half of them are on their way while the other half comes back: a request carries half of the threads."""
     threads_count, each, requests = 16, 12, []
 
-    def slowly(body: dict[str, Any]) -> Mapping[str, Any]:
+    def slowly(body: dict[str, Any], _until: float) -> Mapping[str, Any]:
         many = body.get("invocations", [body])
         requests.append(len(many))
         time.sleep(0.01)
         results = [{"status": 200, "id": item["invocation_id"]} for item in many]
         return {"results": results} if "invocations" in body else results[0]
 
-    submitter = Submitter(slowly, Watcher(lambda _body, _s: {}))
+    submitter = Submitter(slowly, once, Watcher(lambda _body, _s, _until: {}))
 
     def loop(k: int) -> None:
         for n in range(each):
@@ -155,3 +164,61 @@ def test_behind_a_slow_server_threads_that_submit_again_and_again_share_its_answ
         thread.join(PATIENCE_S)
     assert sum(requests) == threads_count * each
     assert len(requests) <= threads_count * each / 4, requests
+
+
+def test_who_is_out_of_time_while_it_sends_leaves_the_others_to_the_next_and_is_in_no_later_try() -> None:
+    tried: list[list[str]] = []
+    up = threading.Event()
+    down = ConnectFailed("nobody", url="http://127.0.0.1:1")
+    together = threading.Barrier(3)
+
+    def send(body: dict[str, Any], _until: float) -> Mapping[str, Any]:
+        many = body.get("invocations", [body])
+        tried.append([item["invocation_id"] for item in many])
+        if not up.is_set():
+            if len(tried) == 1:
+                together.wait(PATIENCE_S)
+                until(lambda: len(submitter._waiting) == 2)
+            raise down
+        results = [{"status": 200, "id": item["invocation_id"]} for item in many]
+        return {"results": results} if "invocations" in body else results[0]
+
+    def again(send: Callable[[], Any], _what: str, /, *, until: float) -> Any:
+        while True:
+            try:
+                return send()
+            except NetError as error:
+                if time.monotonic() >= until:
+                    raise OutOfTime(error, sent=False) from None
+                time.sleep(0.001)
+
+    submitter = Submitter(send, again, Watcher(lambda _body, _s, _until: {}))
+    answered: list[str] = []
+    late: list[OutOfTime] = []
+
+    def submit(name: str, limit_s: float) -> None:
+        try:
+            answered.append(submitter.submit({"invocation_id": name}, time.monotonic() + limit_s)["id"])
+        except OutOfTime as error:
+            late.append(error)
+
+    def follow(name: str, limit_s: float) -> None:
+        together.wait(PATIENCE_S)
+        submit(name, limit_s)
+
+    cast = (("leads", 0.2), ("gives up", 0.3), ("stays", PATIENCE_S))
+    threads = [threading.Thread(target=submit if n == 0 else follow, args=cast[n], daemon=True) for n in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads[:2]:
+        thread.join(PATIENCE_S)
+    up.set()
+    threads[2].join(PATIENCE_S)
+    assert (answered, [error.error for error in late], [error.sent for error in late]) == (
+        ["stays"],
+        [down] * 2,
+        [False] * 2,
+    )
+    assert tried[0] == ["leads"]
+    assert tried[-1] == ["stays"]
+    assert submitter.submit({"invocation_id": "later"})["id"] == "later"
