@@ -76,11 +76,17 @@ class Introspection:
 
     async def look(self) -> Look:
         """Both answers, asked for at once. Unreachable when either is not to be had within the time."""
+        paths = ("/status", f"/events?limit={MOST_EVENTS}")
+        asked = [asyncio.ensure_future(self._get(path)) for path in paths]
         try:
             async with asyncio.timeout(self._patience_s):
-                status, events = await asyncio.gather(self._get("/status"), self._get(f"/events?limit={MOST_EVENTS}"))
+                status, events = await asyncio.gather(*asked)
         except TimeoutError:
             raise Unreachable(f"no answer within {self._patience_s:g} s") from None
+        finally:  # when one fails the other still asks: its connection is closed before anybody is told
+            for one in asked:
+                one.cancel()
+            await asyncio.wait(asked)
         capacity = events.get("capacity")
         rows = events.get("events")
         return Look(

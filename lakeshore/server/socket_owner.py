@@ -88,10 +88,14 @@ def _open() -> socket.socket | None:
         return None
     try:
         netlink = socket.socket(socket.AF_NETLINK, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC, _NETLINK_SOCK_DIAG)
+    except OSError:
+        return None  # a sandbox without it: the table answers
+    try:
         netlink.connect((0, 0))
         netlink.settimeout(1.0)
     except OSError:
-        return None  # a sandbox without it: the table answers
+        netlink.close()
+        return None
     return netlink
 
 

@@ -21,6 +21,7 @@ from textual.pilot import Pilot
 from whole_terminal import Terminal
 
 from lakeshore.cli.nymph import tui as nymph_tui
+from lakeshore.client.introspection import Introspection, Unreachable
 from lakeshore.tui.nymph_app import LEGEND, NymphApp
 
 OFTEN_S = 0.1
@@ -508,3 +509,36 @@ def test_however_it_ends_the_terminal_is_as_it_was(how: str) -> None:
         assert b"retrying every 0.1s" in terminal.screen  # an interval below the least is the least
         coloured = re.findall(rb"\x1b\[(?:\d+;)*(?:3[0-8]|4[0-8]|9[0-7])[;m]", terminal.screen)
         assert coloured == []  # NO_COLOR
+
+
+def test_when_one_question_of_a_look_fails_the_other_is_ended_before_that_is_told() -> None:
+    ended = asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        line = await reader.readline()
+        if b"/events" in line:
+            asked.set()
+            while await reader.read(1024):
+                pass
+            ended.set()
+        else:
+            await asked.wait()
+            writer.write(b"HTTP/1.1 500 Internal Server Error\r\ncontent-length: 0\r\n\r\n")
+            await writer.drain()
+        writer.close()
+        await writer.wait_closed()
+
+    asked = asyncio.Event()
+
+    async def main() -> None:
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        async with server:
+            port = server.sockets[0].getsockname()[1]
+            before = asyncio.all_tasks()
+            with pytest.raises(Unreachable, match="it answers 500"):
+                await Introspection(f"http://127.0.0.1:{port}", patience_s=60.0).look()
+            left = [task for task in asyncio.all_tasks() - before if "_get" in repr(task)]
+            assert left == []
+            await asyncio.wait_for(ended.wait(), 30)
+
+    run(main)
