@@ -24,6 +24,8 @@ log = logging.getLogger(__name__)
 MAX_FRAMES = 4096
 MAX_BYTES = 8 * 1024 * 1024
 RUN_FRAMES = 1024  # a server stores so many in a few milliseconds, during which others wait
+SLOW_RUN_FRAMES = 2048  # where its disk takes longer than that
+SLOW_S = 0.01
 RUN_BYTES = 1024 * 1024
 
 
@@ -36,6 +38,7 @@ class FrameSender:
         self._put_bytes = 0  # the body's thread counts these
         self._taken_bytes = 0  # and the sending one these
         self._first = 0  # the seq of the first in `_frames`
+        self._most = RUN_FRAMES
         self._changed = threading.Condition()  # for whoever waits for the sending thread
         self._bell: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._asleep = False
@@ -100,8 +103,10 @@ class FrameSender:
                 first, run = self._next_run()
                 self._changed.notify_all()
             error: Exception | None = None
+            began = time.monotonic()
             try:
                 self._send(first, run)
+                self._most = RUN_FRAMES if time.monotonic() - began < SLOW_S else SLOW_RUN_FRAMES
             except Exception as exc:  # noqa: BLE001  # the body's thread raises it
                 error = exc
             with self._changed:
@@ -123,7 +128,7 @@ class FrameSender:
         frames, first = self._frames, self._first
         run: list[bytes] = []
         size = 0
-        while frames and size < RUN_BYTES and len(run) < RUN_FRAMES:
+        while frames and size < RUN_BYTES and len(run) < self._most:
             run.append(frames.popleft())
             size += len(run[-1])
         self._first = first + len(run)

@@ -14,7 +14,7 @@ from served import Served, new_id
 
 from lakeshore import wire
 from lakeshore.sdk.errors import DispatchError
-from lakeshore.sdk.frame_sender import MAX_BYTES, MAX_FRAMES, FrameSender
+from lakeshore.sdk.frame_sender import MAX_BYTES, MAX_FRAMES, RUN_FRAMES, SLOW_RUN_FRAMES, SLOW_S, FrameSender
 from lakeshore.sdk.http_dispatch import HttpDispatch
 
 SEED = int(os.environ.get("FRAMES_SEED", random.randrange(2**32)))
@@ -80,6 +80,25 @@ def test_a_body_that_is_faster_than_its_server_is_held_back_and_memory_is_bounde
     sender.flush()
     assert most_frames <= MAX_FRAMES
     assert most_bytes <= MAX_BYTES + 20_100
+    assert streaming.stored(len(frames) - 1) == frames
+
+
+def test_runs_are_longer_where_they_take_long(streaming: Streaming) -> None:
+    runs: list[int] = []
+
+    class Slow(FrameSender):
+        def _send_once(self, first: int, run: list[bytes]) -> None:
+            runs.append(len(run))
+            time.sleep(SLOW_S)  # as a slow disk would
+            super()._send_once(first, run)
+
+    streaming.sender = Slow(streaming.plane.client, streaming.job, lambda: True)
+    frames = [frame(seq, 0) for seq in range(4 * MAX_FRAMES)]
+    for seq, data in enumerate(frames):
+        streaming.sender.put(seq, data)
+    streaming.sender.flush()
+    assert runs[0] <= RUN_FRAMES
+    assert max(runs) == SLOW_RUN_FRAMES
     assert streaming.stored(len(frames) - 1) == frames
 
 
