@@ -192,7 +192,7 @@ class Execs:
         if not isinstance(command, str):
             raise _Refused("there is no command")
         streamed = isinstance(body.get("log"), Mapping)
-        env = self._environ | {RESULT_FILE: os.path.join(self._keeper.job_directory(_job_id(exec_id)), RESULT)}
+        env = self._environ | {RESULT_FILE: f"{self._keeper.job_directory(_job_id(exec_id))}/{RESULT}"}
         if streamed:
             env["PYTHONUNBUFFERED"] = "1"  # or there is nothing to see before the end
         long = len(command) > LONGEST_WORD // 4 and len(command.encode(errors="surrogateescape")) > LONGEST_WORD
@@ -235,9 +235,9 @@ class Execs:
 
     async def _streamed(self, job: Kept, log: Mapping[str, Any]) -> Exit:
         over = trio.Event()
-        sinks = [Sink(self._posts, log, os.path.join(job.directory, STDOUT))]
+        sinks = [Sink(self._posts, log, f"{job.directory}/{STDOUT}")]
         if log.get(STDERR_URL):
-            sinks.append(Sink(self._posts, log, os.path.join(job.directory, STDERR), url=str(log[STDERR_URL])))
+            sinks.append(Sink(self._posts, log, f"{job.directory}/{STDERR}", url=str(log[STDERR_URL])))
         async with trio.open_nursery() as nursery:
             for sink in sinks:
                 nursery.start_soon(sink.follow, over)
@@ -251,9 +251,9 @@ class Execs:
         told = result(code, lasted_ms, error)
         if not job.claim["streamed"]:
             for name in (STDOUT, STDERR):
-                add_output(told, name, os.path.join(job.directory, name))
+                add_output(told, name, f"{job.directory}/{name}")
         if code >= 0:
-            await self._typed(exec_id, told, os.path.join(job.directory, RESULT))
+            await self._typed(exec_id, told, f"{job.directory}/{RESULT}")
         return told
 
     async def _typed(self, exec_id: str, told: dict[str, Any], path: str) -> None:

@@ -210,7 +210,7 @@ class KeeperClient:
 
     def job_directory(self, id_: str) -> str:
         """Where a job of this id has its files."""
-        return os.path.join(self.directory, JOBS, id_)
+        return f"{self.directory}/{JOBS}/{id_}"
 
     async def end(self) -> None:
         """End every job (TERM, grace, KILL), then the keeper. Returns when that is asked; `wait` tells the rest."""
