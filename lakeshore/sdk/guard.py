@@ -46,9 +46,11 @@ class Guard:
         said = [[e["invocation_id"], e["claim"]] for e in session.unsaid.values()]
         begun = [[e.id, e.claim] for e in session.held.values() if e.started]
         ready = [[e.id, e.claim] for e in session.held.values() if not e.started]
-        if not (said or begun or ready) and session.id not in self._told:
-            return
-        self._sessions[session.id] = session
+        if session.id not in self._told:
+            if not (said or begun or ready):
+                return
+            self._sessions[session.id] = session
+            self._told.add(session.id)
         message = {
             "session": session.id,
             "worker": session.worker,
@@ -60,7 +62,6 @@ class Guard:
             "batch": batch,
             "slate": False,
         }
-        self._told.add(session.id)
         if slate is not None and self._write(session, slate, batch, message):
             return
         self._send(message, slate)

@@ -44,6 +44,8 @@ class Watcher:
         """The answer for `id_`, or None when the time is over."""
         deadline = float("inf") if timeout_s is None else time.monotonic() + timeout_s
         with self._changed:
+            if (answer := self.book.take(id_)) is not None:  # it came while somebody waited for another
+                return answer
             self.book.enter(id_)
             try:
                 self._list_beside(id_, deadline + GRACE_S)
