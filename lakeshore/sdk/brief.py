@@ -34,7 +34,7 @@ def _is_foreign(trace: TracebackType | None) -> bool:
     while trace is not None:
         file = trace.tb_frame.f_code.co_filename
         python = file.startswith(_PYTHONS) and not any(part in file for part in _INSTALLED)
-        if not (python or file.startswith((_OURS, "<")) or any(part in file for part in _CODECS)):
+        if not (python or file.startswith((_OURS, "<frozen ")) or any(part in file for part in _CODECS)):
             return True
         trace = trace.tb_next
     return False

@@ -1,6 +1,7 @@
 """What a body's exception looks like on the wire: `{type, message, traceback}`, whatever the exception is made of.
 
-The traceback begins at the user's first frame. Every text is bounded, valid Unicode, and made without trusting the
+The traceback begins at the user's first frame; a refusal of the worker's own has none, for its sentence says it all,
+unless code of the user's was on the way. Every text is bounded, valid Unicode, and made without trusting the
 exception: a `__str__` that raises is named, not followed.
 """
 
@@ -10,6 +11,9 @@ import os
 import traceback
 from types import TracebackType
 from typing import Any
+
+from .brief import brief
+from .errors import LakeshoreError
 
 MESSAGE_LIMIT = 32 * 1024
 TRACEBACK_LIMIT = 64 * 1024
@@ -47,9 +51,11 @@ def _text(code: object) -> str:
 
 def _trace_of(error: BaseException) -> str:
     try:
+        if isinstance(error, LakeshoreError):
+            brief(error)
         start = _first_of_the_user(error.__traceback__)
         shown = traceback.TracebackException(type(error), error, start, compact=True)
-        if start is None and shown.__cause__ is None and shown.__context__ is None:
+        if start is None and shown.__cause__ is None and (shown.__context__ is None or error.__suppress_context__):
             return ""  # nothing of the user's ran
         return _short(_clean("".join(shown.format())), TRACEBACK_LIMIT)
     except BaseException as broken:  # noqa: BLE001  # an exception may lie about itself in every attribute

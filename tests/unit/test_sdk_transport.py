@@ -22,6 +22,7 @@ from typing import Any
 import pytest
 
 import dreamlake.lakeshore as dls
+from lakeshore.sdk import failures
 from lakeshore.sdk.bodies import run_body
 from lakeshore.sdk.errors import TransportError, WorkerError
 from lakeshore.sdk.transport import (
@@ -382,6 +383,24 @@ def test_a_module_that_fails_while_it_is_imported_is_named(write: Write, tmp_pat
     (tmp_path / "user_broken.py").write_text("1/0")
     with pytest.raises(WorkerError, match="cannot import module 'user_broken': ZeroDivisionError"):
         resolve({"kind": "ref", "module": "user_broken", "qualname": "f", "src_hash": None})
+
+
+def test_a_refusal_of_the_workers_own_is_told_once_and_what_the_users_module_did_with_its_lines(
+    write: Write, tmp_path: Path
+) -> None:
+    (tmp_path / "user_broken_too.py").write_text("def begins():\n    return 1 / 0\n\nbegins()\n")
+
+    def told(module: str) -> dict[str, Any]:
+        with pytest.raises(WorkerError) as caught:
+            resolve({"kind": "ref", "module": module, "qualname": "f", "src_hash": None})
+        trace = caught.value.__traceback__
+        assert trace is not None
+        return failures.describe(caught.value.with_traceback(trace.tb_next))  # without this test's own line
+
+    assert "traceback" not in told("no_such_module")
+    assert "no_such_module" in told("no_such_module")["message"]
+    assert "user_broken_too.py" in told("user_broken_too")["traceback"]
+    assert "in begins" in told("user_broken_too")["traceback"]
 
 
 @pytest.mark.inventory("P-323")
