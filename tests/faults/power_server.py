@@ -19,7 +19,7 @@ LIES = ("database", "journal", "payloads", "names")
 def lie(about: str) -> None:
     """From now on this process acknowledges without one kind of sync."""
     if about == "database":
-        database._SYNCHRONOUS["power"] = "OFF"
+        database.SYNCHRONOUS["power"] = "OFF"
     elif about == "journal":
         journal.Journal.sync = lambda _self: None  # type: ignore[method-assign]  # that is the lie
     elif about == "payloads":
