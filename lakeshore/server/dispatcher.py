@@ -32,11 +32,11 @@ from ..plane.contract import (
     Superseded,
     Wish,
 )
-from ..plane.database import connect_reader
 from ..plane.plane import Plane
 from ..plane.statements import SQL, Values
 from ..plane.transaction import Transaction
 from ..wire.values import value
+from .committed import Committed
 from .feeds import Feeds
 from .leases import Leases
 from .matching import MAX_PREFETCH, Matcher
@@ -93,7 +93,7 @@ class Dispatcher:
         self.writer = Writer(plane, self.matcher.closing)
         self.refused_stale = 0
         self.clock = clock
-        self._reader = connect_reader(plane.path)
+        self._committed = Committed(plane.path, plane.conn, self.writer)
         self.reserve = DiskReserve(plane.path, reserve_bytes)
         self.results = Results(self.rows, self.waiters)
         self.sessions = SessionBook()
@@ -103,10 +103,8 @@ class Dispatcher:
     # -- reads
 
     def rows(self, statement: str, values: Values) -> list[tuple[Any, ...]]:
-        """Read what is committed: where it was just written, for another connection reads those pages from the file."""
-        if self.writer.is_away:
-            return self._reader.execute(statement, values).fetchall()
-        return self.plane.rows(statement, values)
+        """Read what is committed."""
+        return self._committed.rows(statement, values)
 
     # -- submits
 
@@ -470,7 +468,7 @@ class Dispatcher:
 
     def close(self) -> None:
         """Close the reading connection; the plane is its owner's to close."""
-        self._reader.close()
+        self._committed.close()
 
     def stats(self) -> dict[str, float]:
         """Numbers for /metrics."""

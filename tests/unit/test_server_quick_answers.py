@@ -28,7 +28,8 @@ class Page(TypedDict):
 
 def asked(query: str) -> Request:
     head = Head()
-    head.method, head.target, head.path, head.query_string, head.headers = "GET", f"/x?{query}", "/x", query, {}
+    head.method, head.target, head.path, head.query_string = "GET", f"/x?{query}", "/x", query
+    head.headers, head.memo = {}, {}
     return Request(head, None, connection=None, channel=None, max_body=0)  # type: ignore[arg-type]
 
 

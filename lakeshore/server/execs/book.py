@@ -23,7 +23,6 @@ from ...plane.contract import PlaneError
 from ..http import HttpError
 from ..orders import Order
 from ..waiters import Waiters
-from ..writer import Writer
 from . import store
 from .job import CANCELLED, FAILED, KILLED, RESTARTED, Delivery, ExecRow, NewExec, Open, Result
 from .output import Output
@@ -64,7 +63,7 @@ class Execs:
         self.body: Callable[[dict[str, Any]], dict[str, Any]] = lambda raw: raw
         self.told: Callable[[str, str | None], None] | None = None
         """Hears (namespace, id) of each that changed; None: of any of its namespace."""
-        self._writer = Writer(kept.file)
+        self._writer = kept.writer
         self._clock = clock
         self._open: dict[str, Open] = {}
         self._pending: dict[Of, dict[str, Open]] = {}

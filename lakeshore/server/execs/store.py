@@ -16,9 +16,10 @@ from typing import Any, Final
 import msgpack
 
 from ...plane.contract import BlobRef
-from ...plane.database import connect_reader
+from ..committed import Committed
 from ..records.file import File
 from ..records.statements import load
+from ..writer import Writer
 from .job import Delivery, ExecRow, NewExec, Open, Result, state_of
 
 SQL: Final = load(__package__)
@@ -30,16 +31,17 @@ class Store:
 
     def __init__(self, path: Path) -> None:
         self.file = File(path, package=__package__, schema=SQL.schema, version=SCHEMA_VERSION, shrinks=True)
-        self._reader = connect_reader(str(path))
+        self.writer = Writer(self.file)
+        self._committed = Committed(str(path), self.file.conn, self.writer)
 
     def close(self) -> None:
         """Close it. What was committed stays."""
-        self._reader.close()
+        self._committed.close()
         self.file.close()
 
     def rows(self, statement: str, values: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
         """Read what is committed."""
-        return self._reader.execute(statement, values or {}).fetchall()
+        return self._committed.rows(statement, values or {})
 
     def unended(self) -> list[Open]:
         """Those that have not ended, the oldest first."""

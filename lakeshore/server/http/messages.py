@@ -25,6 +25,8 @@ Woken = Literal["woken", "gone", "draining", "timeout"]
 
 _LONG_S = 4.0  # from here on a parked request's time is kept by the sweeper
 _MAX_QUERY_FIELDS = 200
+_QUERY = "query"
+"""The key of a head's query, taken apart, in its `memo`."""
 
 
 class ClientGone(Exception):
@@ -187,6 +189,17 @@ class BodyChunks:
         return chunk
 
 
+def _pairs_of(query: str) -> list[tuple[str, str]]:
+    """Names and values, decoded. HttpError 400."""
+    if not query:
+        return []
+    try:
+        return parse_qsl(query, keep_blank_values=True, errors="strict", max_num_fields=_MAX_QUERY_FIELDS)
+    except ValueError as error:
+        hint = f"percent-encode UTF-8, at most {_MAX_QUERY_FIELDS} fields"
+        raise HttpError(400, "bad query string", hint=hint) from error
+
+
 class Request:
     """One request. `path` and `target` are as sent (still percent-encoded); `params` are the router's, decoded."""
 
@@ -196,7 +209,6 @@ class Request:
         "_gone",
         "_gone_event",
         "_parked",
-        "_query",
         "_whole",
         "_woken",
         "connection",
@@ -229,7 +241,6 @@ class Request:
         """The pattern that matched: bounded in number, so fit for a metric's label."""
         self._body = body
         self._channel = channel
-        self._query: list[tuple[str, str]] | None = None
         self._whole: bytes | None = None
         self._woken: Woken | None = None
         self._parked: trio.lowlevel.Task | None = None
@@ -259,19 +270,10 @@ class Request:
         return [value for key, value in self._query_pairs() if key == name]
 
     def _query_pairs(self) -> list[tuple[str, str]]:
-        if self._query is None:
-            if not self.query_string:
-                self._query = []
-            else:
-                try:
-                    self._query = parse_qsl(
-                        self.query_string, keep_blank_values=True, errors="strict", max_num_fields=_MAX_QUERY_FIELDS
-                    )
-                except ValueError as error:
-                    raise HttpError(
-                        400, "bad query string", hint=f"percent-encode UTF-8, at most {_MAX_QUERY_FIELDS} fields"
-                    ) from error
-        return self._query
+        pairs: list[tuple[str, str]] | None = self.head.memo.get(_QUERY)
+        if pairs is None:
+            pairs = self.head.memo[_QUERY] = _pairs_of(self.query_string)
+        return pairs
 
     async def body(self, limit: int | None = None) -> bytes:
         """The whole body. HttpError 413 beyond `limit` (default `max_body`), 400 when malformed; ClientGone."""

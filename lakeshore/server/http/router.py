@@ -90,11 +90,20 @@ class Router:
         routes = self._exact.get(request.path)
         route = routes.get(request.method) if routes is not None else None
         if route is None:
-            route, request.params = self._find(request)
+            route, request.params = self._known(request)
         request.route = route.pattern
         if route.max_body is not None:
             request.max_body = route.max_body
         return route.handler(request)
+
+    def _known(self, request: Request) -> tuple[Route, dict[str, str]]:
+        """What was found for the same head, or is found now."""
+        memo = request.head.memo
+        found = memo.get(self)
+        if found is None:
+            found = memo[self] = self._find(request)
+        route, params = found
+        return route, dict(params)
 
     def _find(self, request: Request) -> tuple[Route, dict[str, str]]:
         method = request.method
