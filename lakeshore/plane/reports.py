@@ -57,7 +57,7 @@ def row_of(read: Rows, ns: str, invocation_id: str) -> Row | None:
     return Row(*found[0]) if found and found[0][1] == ns else None
 
 
-_SUCCEED_AT = in_order(SQL.succeed_at_if_claimed, "seq claim now")
+_SUCCEED_AT = in_order(SQL.succeed_at_if_claimed, "now now claim seq claim")
 
 
 def settle_many(tx: Transaction, reports: Sequence[Report], now: float) -> list[Settled]:
@@ -66,13 +66,13 @@ def settle_many(tx: Transaction, reports: Sequence[Report], now: float) -> list[
     if len(plain) < _WORTH_A_BATCH or len({report.id for report in reports}) < len(reports):
         return [settle(tx, report, now) for report in reports]
     ended: dict[str, Settled] = {}
-    ends: list[tuple[int, int, float]] = []
+    ends: list[tuple[Any, ...]] = []
     results: list[tuple[Any, ...]] = []
     moved: list[tuple[str, str, int]] = []
     for id_, claim, seq, ns, queue in tx.all(*among(SQL.claimed_without_frames, list(plain))):
         report = plain[id_]
         if report.claim == claim and report.ns == ns:
-            ends.append((seq, claim, now))
+            ends.append((now, now, claim, seq, claim))
             results.append(payload_row(seq, report.result))
             moved.append((ns, queue, seq))
             ended[id_] = Settled(id=id_, claim=claim, result="ok", state="succeeded", queue=queue)

@@ -128,7 +128,9 @@ def _are_plain(tx: Transaction, items: Sequence[Submission], now: float, room: R
 
 _SUBMIT_AT = in_order(
     SQL.submit_at,
-    "seq id ns queue priority key hash function run_config code prefix parent max_attempts retry_nonce now needs",
+    "seq id ns queue priority key hash function run_config code prefix parent "
+    "parent ns parent id "  # of its root
+    "max_attempts retry_nonce now needs",
 )
 
 
@@ -146,6 +148,10 @@ def _row(item: Submission, seq: int, now: float) -> tuple[Any, ...]:
         item.code,
         item.prefix,
         item.parent,
+        item.parent,
+        item.ns,
+        item.parent,
+        item.id,
         item.max_attempts,
         item.retry_nonce,
         now,
