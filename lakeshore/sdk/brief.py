@@ -17,7 +17,7 @@ _CODECS = (f"{os.sep}cloudpickle{os.sep}", "msgpack/", f"{os.sep}msgpack{os.sep}
 
 
 def brief(error: BaseException) -> None:
-    """In an `except` block of a public verb, before its bare `raise`."""
+    """Of an error that is on its way out of a public verb."""
     if _is_foreign(error.__traceback__):
         return
     error.__traceback__ = None
@@ -27,6 +27,24 @@ def brief(error: BaseException) -> None:
         error.__cause__ = None
         error.__context__ = cause
         error.__suppress_context__ = True
+
+
+class _Briefly:
+    """`with briefly:` around what a public verb does."""
+
+    __slots__ = ()
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, Exception):
+            brief(error)
+
+
+briefly = _Briefly()
 
 
 def _is_foreign(trace: TracebackType | None) -> bool:

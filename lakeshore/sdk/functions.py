@@ -19,7 +19,7 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
 
-from lakeshore.sdk.brief import brief
+from lakeshore.sdk.brief import briefly
 from lakeshore.sdk.context import current
 from lakeshore.sdk.errors import TransportError
 from lakeshore.sdk.kinds import Kind, call_async, call_asyncgen, call_gen, call_sync, kind_of
@@ -99,11 +99,8 @@ class UDF(Generic[P, R]):
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Run the body here, or with a queue binding submit it and wait (`remote`)."""
         if self.queue is not None:
-            try:
+            with briefly:
                 value: R = self.remote(*args, **kwargs)
-            except Exception as error:
-                brief(error)
-                raise
             return value
         return self.local(*args, **kwargs)
 
@@ -130,11 +127,8 @@ class UDF(Generic[P, R]):
         """
         from lakeshore.sdk.submit import submit  # the wall: the remote half
 
-        try:
+        with briefly:
             return submit(self, args, kwargs)
-        except Exception as error:
-            brief(error)
-            raise
 
     def remote(self, *args: Any, **kwargs: Any) -> Any:
         """Submit and wait for the value; async and async-generator bodies give an awaitable that does so. Options as
@@ -146,13 +140,10 @@ class UDF(Generic[P, R]):
         """
         from lakeshore.sdk.submit import remote, remote_async  # the wall: the remote half
 
-        try:
+        with briefly:
             if self.kind not in ("sync", "gen"):
                 return remote_async(self, args, kwargs)
             return remote(self, args, kwargs)
-        except Exception as error:
-            brief(error)
-            raise
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
         return self if instance is None else BoundUDF(self, instance)

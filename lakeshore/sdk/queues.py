@@ -18,7 +18,7 @@ from lakeshore import wire
 from lakeshore.sdk import delays, outcomes
 from lakeshore.wire.frames import ValueReader, end_frame
 
-from .brief import brief
+from .brief import briefly
 from .claimed import check_kind
 from .default_plane import default_dispatch
 from .ids import check_name, new_id
@@ -39,12 +39,9 @@ class SyncQueue:
     def __init__(self, name: str, *, dispatch: Any = None, kind: str = "fifo", temperature: float = 1.0) -> None:
         if not isinstance(name, str):
             raise TypeError(f"a queue's name is a str, got {type(name).__name__}")
-        try:
+        with briefly:
             check_kind(kind)
             self.plane = default_dispatch() if dispatch is None else dispatch
-        except Exception as error:
-            brief(error)
-            raise
         self.name = name
         self.kind = kind
         self.temperature = temperature
@@ -81,7 +78,7 @@ class SyncQueue:
         The same `key` on the same queue gives the id of the first submit. Nobody gets it before `delay` (seconds or a
         timedelta) has passed, or before the instant `at` (a datetime with a time zone).
         """
-        try:
+        with briefly:
             data, how = _ready(
                 self.plane,
                 self.name,
@@ -93,9 +90,6 @@ class SyncQueue:
                 at if _at is None else _at,
             )
             sent: str = self.plane.submit(self.name, data, **how)
-        except Exception as error:
-            brief(error)
-            raise
         return sent
 
     def result(self, inv_id: str, *, timeout: float | None = 30.0) -> Any:
@@ -103,14 +97,12 @@ class SyncQueue:
 
         Raises DispatchError when it failed or was cancelled, TimeoutError when the wait ends first: the id stays valid.
         """
-        try:
-            return unpacked(self.plane.result(inv_id, timeout=timeout))
-        except KeyboardInterrupt as interrupted:
-            interrupted.add_note(outcomes.goes_on(self.name, inv_id))
-            raise
-        except Exception as error:
-            brief(error)
-            raise
+        with briefly:
+            try:
+                return unpacked(self.plane.result(inv_id, timeout=timeout))
+            except KeyboardInterrupt as interrupted:
+                interrupted.add_note(outcomes.goes_on(self.name, inv_id))
+                raise
 
     def call(
         self,
@@ -125,21 +117,19 @@ class SyncQueue:
     ) -> Any:
         """`submit` and `result`, both within the timeout; a `delay` comes on top of it."""
         id_ = ""
-        try:
-            data, how = _ready(self.plane, self.name, payload, envelope, key, priority, delay, at)
-            timeout, id_ = delays.after(timeout, how), how["id"]
-            at_once = getattr(self.plane, "submit_and_wait", None)
-            if at_once is not None:
-                return unpacked(at_once(self.name, data, timeout=timeout, **how))
-            id_ = self.plane.submit(self.name, data, **how)
-            return unpacked(self.plane.result(id_, timeout=timeout))
-        except KeyboardInterrupt as interrupted:
-            if id_:
-                interrupted.add_note(outcomes.goes_on(self.name, id_))
-            raise
-        except Exception as error:
-            brief(error)
-            raise
+        with briefly:
+            try:
+                data, how = _ready(self.plane, self.name, payload, envelope, key, priority, delay, at)
+                timeout, id_ = delays.after(timeout, how), how["id"]
+                at_once = getattr(self.plane, "submit_and_wait", None)
+                if at_once is not None:
+                    return unpacked(at_once(self.name, data, timeout=timeout, **how))
+                id_ = self.plane.submit(self.name, data, **how)
+                return unpacked(self.plane.result(id_, timeout=timeout))
+            except KeyboardInterrupt as interrupted:
+                if id_:
+                    interrupted.add_note(outcomes.goes_on(self.name, id_))
+                raise
 
     def stream(self, inv_id: str, *, since: int = -1, timeout: float | None = 30.0) -> Iterator[Any]:
         """The values that an invocation yields, in order, live, until it ends; what it yielded before comes first.
@@ -150,20 +140,18 @@ class SyncQueue:
         """
         reader = ValueReader(since)
         direct = getattr(self.plane, "journal_values", None)
-        try:
-            if direct is not None:
-                yield from direct(inv_id, reader, timeout=timeout)
-            else:
-                for _seq, data in self.plane.journal_read(inv_id, since=since, timeout=timeout):
-                    yield from reader.feed(data)
-        except KeyboardInterrupt as interrupted:
-            interrupted.add_note(outcomes.goes_on(self.name, inv_id, reader.seq))
-            raise
-        except wire.RemoteFailure as exc:
-            raise outcomes.of_stream(inv_id, exc) from None
-        except Exception as error:
-            brief(error)
-            raise
+        with briefly:
+            try:
+                if direct is not None:
+                    yield from direct(inv_id, reader, timeout=timeout)
+                else:
+                    for _seq, data in self.plane.journal_read(inv_id, since=since, timeout=timeout):
+                        yield from reader.feed(data)
+            except KeyboardInterrupt as interrupted:
+                interrupted.add_note(outcomes.goes_on(self.name, inv_id, reader.seq))
+                raise
+            except wire.RemoteFailure as exc:
+                raise outcomes.of_stream(inv_id, exc) from None
         if not reader.ended:
             check_end(inv_id, self.plane.get(inv_id))
 
@@ -172,21 +160,15 @@ class SyncQueue:
 
         A running body is asked to stop; a success that is reported first wins. Raises DispatchError for an unknown id.
         """
-        try:
+        with briefly:
             return bool(self.plane.cancel(inv_id))
-        except Exception as error:
-            brief(error)
-            raise
 
     def count(self, state: str = "queued") -> int:
         """How many invocations of this queue are in one state: queued, running, succeeded, failed, cancelled (at a
         control plane: killed) or timeout.
         """
-        try:
+        with briefly:
             return int(self.plane.count(self.name, state))
-        except Exception as error:
-            brief(error)
-            raise
 
     def __len__(self) -> int:
         return self.count()
@@ -303,21 +285,15 @@ class Queue:
         at: datetime | None = None,
     ) -> str:
         """As `SyncQueue.submit`."""
-        try:
+        with briefly:
             data, how = _ready(self._q.plane, self.name, payload, envelope, key, priority, delay, at)
             sent: str = await self._plane.submit(self.name, data, **how)
-        except Exception as error:
-            brief(error)
-            raise
         return sent
 
     async def result(self, inv_id: str, *, timeout: float | None = 30.0) -> Any:  # noqa: ASYNC109  # documented
         """As `SyncQueue.result`."""
-        try:
+        with briefly:
             return unpacked(await self._plane.result(inv_id, timeout=timeout))
-        except Exception as error:
-            brief(error)
-            raise
 
     async def call(
         self,
@@ -331,7 +307,7 @@ class Queue:
         at: datetime | None = None,
     ) -> Any:
         """As `SyncQueue.call`."""
-        try:
+        with briefly:
             data, how = _ready(self._q.plane, self.name, payload, envelope, key, priority, delay, at)
             timeout = delays.after(timeout, how)
             at_once = getattr(self._plane, "submit_and_wait", None)
@@ -339,9 +315,6 @@ class Queue:
                 return unpacked(await at_once(self.name, data, timeout=timeout, **how))
             sent = await self._plane.submit(self.name, data, **how)
             return unpacked(await self._plane.result(sent, timeout=timeout))
-        except Exception as error:
-            brief(error)
-            raise
 
     async def stream(
         self,
@@ -353,33 +326,25 @@ class Queue:
         """As `SyncQueue.stream`."""
         plane = self._plane
         reader = ValueReader(since)
-        try:
-            async with contextlib.aclosing(plane.journal_values(inv_id, reader, timeout=timeout)) as values:
-                async for value in values:
-                    yield value
-        except wire.RemoteFailure as exc:
-            raise outcomes.of_stream(inv_id, exc) from None
-        except Exception as error:
-            brief(error)
-            raise
+        with briefly:
+            try:
+                async with contextlib.aclosing(plane.journal_values(inv_id, reader, timeout=timeout)) as values:
+                    async for value in values:
+                        yield value
+            except wire.RemoteFailure as exc:
+                raise outcomes.of_stream(inv_id, exc) from None
         if not reader.ended:
             check_end(inv_id, await plane.get(inv_id))
 
     async def cancel(self, inv_id: str) -> bool:
         """As `SyncQueue.cancel`."""
-        try:
+        with briefly:
             return bool(await self._plane.cancel(inv_id))
-        except Exception as error:
-            brief(error)
-            raise
 
     async def count(self, state: str = "queued") -> int:
         """As `SyncQueue.count`."""
-        try:
+        with briefly:
             return int(await self._plane.count(self.name, state))
-        except Exception as error:
-            brief(error)
-            raise
 
     async def claim(self) -> Job | None:
         """As `SyncQueue.claim`."""

@@ -17,7 +17,7 @@ from typing import Any, cast
 
 from lakeshore import wire
 from lakeshore.sdk import delays, outcomes
-from lakeshore.sdk.brief import brief
+from lakeshore.sdk.brief import briefly
 from lakeshore.sdk.context import current
 from lakeshore.sdk.functions import UDF, inner
 from lakeshore.sdk.ids import check_name, new_id
@@ -104,18 +104,18 @@ class _Prepared:
         at_once = getattr(verbs, "submit_and_wait", None)
         timeout = self.timeout
         invocation = self.envelope.id
-        try:
-            if at_once is None:
-                invocation = await self.send_async()
-                result = await verbs.result(invocation, timeout=timeout)
-            else:
-                result = await at_once(self.queue, self.envelope.to_bytes(), timeout=timeout, **self._how())
-        except Exception as error:
-            brief(error)
-            raise
-        except BaseException as stopped:  # cancelled, as Ctrl-C does it: nobody else holds the id
-            stopped.add_note(outcomes.goes_on(self.queue, invocation))
-            raise
+        with briefly:
+            try:
+                if at_once is None:
+                    invocation = await self.send_async()
+                    result = await verbs.result(invocation, timeout=timeout)
+                else:
+                    result = await at_once(self.queue, self.envelope.to_bytes(), timeout=timeout, **self._how())
+            except Exception:
+                raise
+            except BaseException as stopped:  # cancelled, as Ctrl-C does it: nobody else holds the id
+                stopped.add_note(outcomes.goes_on(self.queue, invocation))
+                raise
         return wire.unpack(result) if result else None
 
     def _how(self) -> dict[str, Any]:
@@ -156,11 +156,8 @@ def remote_async(udf: UDF[..., Any], args: tuple[Any, ...], kwargs: dict[str, An
     async def submit_and_stream() -> AsyncIterator[Any]:
         from lakeshore.sdk.queues import Queue  # at its wall: submit alone opens no queue
 
-        try:
+        with briefly:
             invocation = await call.send_async()
-        except Exception as error:
-            brief(error)
-            raise
         stream = Queue(call.queue, dispatch=call.plane).stream(invocation, timeout=call.timeout)
         async with contextlib.aclosing(cast("AsyncGenerator[Any, None]", stream)) as parts:
             async for part in parts:
