@@ -14,6 +14,7 @@ from served import Served
 
 import dreamlake.lakeshore as dls
 from lakeshore import HttpDispatch
+from lakeshore.nymph.keeping.protocol import VERSION
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="a keeper counts processes in /proc")
 
@@ -100,4 +101,4 @@ def test_a_job_has_nothing_to_say_to_the_keeper(server: Served, daemon: d.Daemon
     said = [json.loads(answer)["error"] if answer else "no JSON: it hung up" for answer in answers]
     assert [text.split(":")[0] for text in said[:3]] == ["no JSON", "no JSON", "no object"]
     assert said[3].startswith("another daemon uses")
-    assert said[4:] == ["say hello first"] * 2 + ["the keeper (version 1) does not know [1]"]
+    assert said[4:] == ["say hello first"] * 2 + [f"the keeper (version {VERSION}) does not know [1]"]
