@@ -174,7 +174,7 @@ def startup(run: Run) -> None:
 def control_plane(run: Run) -> None:
     """Every row over HTTP, on one server and two workers."""
     wanted = [row for row in HTTP if run.wants(row)]
-    idle = Row("idle", "", 10, 1)
+    idle = Row("idle", "", 10, 5)
     if not wanted and not run.wants(idle):
         return
     with run.trying("control plane"):
