@@ -166,6 +166,8 @@ class HttpLoop:
         finally:
             self._senders -= 1
             mine.sends = False
+            if not mine.sent:
+                self._alarm.set_before(mine.until)  # it may have rung while this was not told
             self._ask_to_send()
 
     def _ask_to_send(self) -> None:
@@ -183,12 +185,12 @@ class HttpLoop:
             answers = await self._verbs.until_answered(lambda: self._try(batch, mine), "submitting", until=mine.until)
         except OutOfTime as late:
             self._put_back(batch, mine)
-            late.sent = mine.perhaps
+            late.sent = self._may_have_arrived(mine)
             raise
         except Exception as exc:  # noqa: BLE001  # each of them raises it
             for leaving in batch:
                 leaving.sent = True
-                if not leaving.future.done():
+                if not (leaving.gone or leaving.future.done()):
                     leaving.future.set_exception(exc)
             return
         except BaseException:  # the sending task was cancelled: for the others that was no answer
@@ -198,6 +200,8 @@ class HttpLoop:
             self._flying.remove(batch)
         for leaving, answer in answers:
             leaving.sent = True
+            if leaving.gone:  # it went while it sent others: nobody looks at its future
+                continue
             if not (leaving.awaited and self._becomes_waiter(leaving, answer)):
                 _keep(leaving.future, answer)
         if not mine.is_waiter():  # else it comes to the watch by itself
@@ -225,6 +229,9 @@ class HttpLoop:
             self._asked.remove(there)
         self._trouble = None
         return ((there[0], answer),) if len(there) == 1 else zip(there, answer["results"], strict=True)
+
+    def _may_have_arrived(self, leaving: _Leaving) -> bool:
+        return leaving.perhaps or any(leaving in there for there in self._asked)
 
     def _put_back(self, batch: list[_Leaving], mine: _Leaving) -> None:
         self._outbox.extendleft(leaving for leaving in reversed(batch) if leaving is not mine and not leaving.gone)
@@ -352,8 +359,7 @@ class HttpLoop:
             if leaving.until > now:
                 next_at = min(next_at, leaving.until)
             elif not (leaving.sends or leaving.future.done()):  # one that sends is told by what it sends with
-                asked = any(leaving in there for there in self._asked)
-                late = OutOfTime(self._trouble, sent=leaving.perhaps or asked or self._trouble is None)
+                late = OutOfTime(self._trouble, sent=self._may_have_arrived(leaving) or self._trouble is None)
                 leaving.gone = True
                 leaving.future.set_exception(late)
         self._alarm.set_before(next_at)

@@ -1,0 +1,111 @@
+"""A task that has gone while it sent for others is nobody's to wake: what it left on its way holds up none of them."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from lakeshore.sdk import http_wire
+from lakeshore.sdk.errors import DispatchError
+from lakeshore.sdk.http_loop import HttpLoop
+from lakeshore.sdk.limits import NEVER
+from lakeshore.sdk.submitter import MAX_ITEMS
+
+PATIENCE_S = 30.0
+FULL = [f"i{n}" for n in range(MAX_ITEMS)]
+"""The calls of a first, full batch: its last one sends it. The first one sends `LONE`, which came behind them."""
+LONE = f"i{MAX_ITEMS}"
+
+
+class Wire:
+    """Each request waits here until the test answers it."""
+
+    def __init__(self) -> None:
+        self.submits: list[tuple[list[str], asyncio.Future[Any]]] = []
+        self.polls: list[asyncio.Future[Any]] = []
+
+    async def until_answered(self, send: Callable[[], Awaitable[Any]], _what: str, *, until: float) -> Any:
+        del until
+        return await send()
+
+    def answered(self) -> None:
+        pass
+
+    async def once(self, _method: str, path: str, body: Any, _what: str, _wait_s: float, *, until: float) -> Any:
+        del until
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        if path == http_wire.AWAIT:
+            self.polls.append(answer)
+            return await answer
+        ids = [item["invocation_id"] for item in body.get("invocations", [body])]
+        self.submits.append((ids, answer))
+        taken = [{"status": 200, "invocation_id": id_} for id_ in ids]
+        await answer
+        return {"results": taken} if "invocations" in body else taken[0]
+
+    def end(self, poll: int, ids: list[str]) -> None:
+        self.polls[poll].set_result({"results": [{"invocation_id": id_, "state": "succeeded"} for id_ in ids]})
+
+
+async def until(what: Callable[[], bool]) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        while not what():  # noqa: ASYNC110  # a few turns of the loop
+            await asyncio.sleep(0)
+
+
+async def first_goes(wire: Wire) -> list[asyncio.Task[Any]]:
+    """Every call is on its way, and the first, that sends the lone one, is cancelled."""
+    loop: Any = HttpLoop(wire)  # type: ignore[arg-type]  # the part of it that a loop needs
+    calls: list[Coroutine[Any, Any, Any]] = [loop.call({"invocation_id": id_}, NEVER, NEVER) for id_ in (*FULL, LONE)]
+    tasks = [asyncio.create_task(call) for call in calls]
+    await until(lambda: len(wire.submits) == 2)
+    assert [ids for ids, _ in wire.submits] == [FULL, [LONE]]
+    tasks[0].cancel()
+    await until(wire.submits[1][1].cancelled)
+    return tasks
+
+
+async def again(wire: Wire) -> asyncio.Future[Any]:
+    """The request in which another one sends the lone one."""
+    await until(lambda: len(wire.submits) == 3)
+    ids, answer = wire.submits[2]
+    assert ids == [LONE]
+    return answer
+
+
+@pytest.mark.inventory("K-21")
+def test_who_went_while_it_sent_for_others_does_not_inherit_the_watch() -> None:
+    async def main() -> list[Any]:
+        wire = Wire()
+        tasks = await first_goes(wire)
+        wire.submits[0][1].set_result(None)
+        (await again(wire)).set_result(None)
+        await until(lambda: len(wire.polls) == 1)
+        wire.end(0, FULL[1:])
+        await until(lambda: len(wire.polls) == 2)  # the lone one leads now
+        wire.end(1, [LONE])
+        return await asyncio.gather(*tasks[1:])
+
+    assert [id_ for id_, _answer in asyncio.run(main())] == [*FULL[1:], LONE]
+
+
+def test_who_went_while_it_sent_for_others_is_not_told_that_its_own_was_refused() -> None:
+    told: list[Any] = []
+
+    async def main() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _loop, context: told.append(context))
+        wire = Wire()
+        tasks = await first_goes(wire)
+        wire.submits[0][1].set_exception(DispatchError("no"))
+        (await again(wire)).set_exception(DispatchError("no"))
+        ended = await asyncio.gather(*tasks, return_exceptions=True)
+        assert isinstance(ended[0], asyncio.CancelledError)
+        assert all(isinstance(error, DispatchError) for error in ended[1:])
+
+    asyncio.run(main())
+    gc.collect()
+    assert told == []
