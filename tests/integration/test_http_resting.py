@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import socket
 import time
+from collections.abc import AsyncIterator
 
 import pytest
 import trio
 import trio.testing
+from http_peer import serving
 
+from lakeshore.server.http import Request, StreamResponse
 from lakeshore.server.http.timers import Sweeper, Times
 
 
@@ -88,3 +91,34 @@ def test_a_client_that_goes_in_its_rest_is_missed_at_once() -> None:
         return time.monotonic() - began
 
     assert trio.run(go) < 20
+
+
+class Steps(trio.abc.Instrument):
+    """How often any task of a loop had its turn."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def before_task_step(self, task: trio.lowlevel.Task) -> None:
+        del task
+        self.count += 1
+
+
+def test_a_client_that_ended_its_side_and_takes_nothing_of_a_stream_is_not_looked_at_without_a_pause() -> None:
+    async def chunks() -> AsyncIterator[bytes]:
+        yield b"x" * 2**25  # more than any kernel holds
+
+    async def handler(request: Request) -> StreamResponse:
+        del request
+        return StreamResponse(chunks=chunks())
+
+    steps = Steps()
+    with serving(handler) as served, served.connect() as peer:
+        peer.get()
+        said = b""
+        while b"xxx" not in said:
+            said += peer.sock.recv(1024)
+        peer.sock.shutdown(socket.SHUT_WR)
+        served.do(trio.lowlevel.add_instrument, steps)
+        time.sleep(1.0)  # a look, or two
+        assert steps.count < 100

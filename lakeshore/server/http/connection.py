@@ -156,6 +156,7 @@ class Connection:
             self._scope.cancel()
         elif self._streaming:  # it has something to send: that may still be taken, look again later
             self._service.sweeper.presence.watch(self._transport.sock, self._client_went)
+            self._service.sweeper.look_again()  # not at once: it is seen to have gone for as long as that lasts
 
     def _unwatch(self) -> None:
         self._streaming = False

@@ -73,6 +73,10 @@ class Sweeper:
         """It is closed."""
         self.connections.discard(connection)
 
+    def look_again(self) -> None:
+        """Look once more a tick from now, instead of resting."""
+        self._stirred = True
+
     def after(self, seconds: float) -> float:
         """A deadline `seconds` from now."""
         self._stirred = True
