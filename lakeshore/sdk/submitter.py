@@ -91,10 +91,11 @@ class Submitter:
         while not mine.done:
             batch: list[_Item] = []
             size = 0
-            while self._waiting and len(batch) < MAX_ITEMS and size < MAX_BYTES:
-                item = self._waiting.popleft()
-                batch.append(item)
-                size += len(item.body.get("args_blob") or b"")
+            with self._books:  # whose time is over goes out of the row meanwhile
+                while self._waiting and len(batch) < MAX_ITEMS and size < MAX_BYTES:
+                    item = self._waiting.popleft()
+                    batch.append(item)
+                    size += len(item.body.get("args_blob") or b"")
             answers: Iterable[tuple[_Item, Any]]
             try:
                 answers = self._again(send, "submitting", until=until)

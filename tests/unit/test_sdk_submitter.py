@@ -6,6 +6,7 @@ import queue
 import signal
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -222,3 +223,34 @@ def test_who_is_out_of_time_while_it_sends_leaves_the_others_to_the_next_and_is_
     assert tried[0] == ["leads"]
     assert tried[-1] == ["stays"]
     assert submitter.submit({"invocation_id": "later"})["id"] == "later"
+
+
+def test_who_is_out_of_time_just_as_a_batch_is_made_up_breaks_nothing(submitter: Submitter, requests: Requests) -> None:
+    class Row(deque[Any]):
+        """Where one alone is left in it, whoever looks at it is slower than that one's time."""
+
+        def __bool__(self) -> bool:
+            there = len(self) > 0
+            if len(self) == 1 and self[0].body["invocation_id"] == "late":
+                late.join(0.4)
+            return there
+
+    def give_up() -> None:
+        with pytest.raises(OutOfTime):
+            submitter.submit({"invocation_id": "late"}, time.monotonic() + 0.1)
+
+    answered: list[str] = []
+    late = threading.Thread(target=give_up, daemon=True)
+    threads = start(submitter, ["first"], answered)
+    _ids, first = requests.next()
+    threads += start(submitter, ["second"], answered)
+    until(waits(submitter, 1))
+    submitter._waiting = Row(submitter._waiting)
+    late.start()
+    until(lambda: len(submitter._waiting) == 2 or not late.is_alive())
+    first.set()
+    _ids, second = requests.next()
+    second.set()
+    for thread in [*threads, late]:
+        thread.join(PATIENCE_S)
+    assert answered == ["first", "second"]
