@@ -338,3 +338,20 @@ def loop_key() -> object:
     import asyncio  # wall: only the loop that runs is loaded
 
     return asyncio.get_running_loop()
+
+
+def is_over(key: Any) -> bool:
+    """Whether the loop that this `loop_key` stands for has ended. From any loop, and from any thread."""
+    if hasattr(key, "is_closed"):
+        return bool(key.is_closed())
+    import trio  # wall: only the loop that runs is loaded
+
+    try:
+        key.run_sync_soon(_nothing, idempotent=True)
+    except trio.RunFinishedError:
+        return True
+    return False
+
+
+def _nothing() -> None:
+    pass

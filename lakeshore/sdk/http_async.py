@@ -17,7 +17,7 @@ from lakeshore.net.errors import ConnectionLost, NetError
 from lakeshore.net.errors import Timeout as NetTimeout
 
 from . import delays, http_wire, limits, outcomes
-from .aio import in_thread, loop_key, sleep
+from .aio import in_thread, is_over, loop_key, sleep
 from .errors import DispatchError
 from .http_client import SLACK_S, WAITING, HttpClient
 from .http_loop import HttpLoop
@@ -322,5 +322,8 @@ class AsyncHttp:
         key = loop_key()
         found = self._loops.get(key)
         if found is None:
+            for other in list(self._loops):
+                if is_over(other):
+                    self._loops.pop(other, None)
             found = self._loops[key] = HttpLoop(self)
         return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import random
 import time
@@ -14,6 +15,7 @@ import trio
 
 from lakeshore.sdk.errors import DispatchError
 from lakeshore.sdk.http_dispatch import HttpDispatch
+from lakeshore.sdk.http_loop import HttpLoop
 from lakeshore.sdk.queues import Queue, SyncQueue
 from lakeshore.sdk.submitter import MAX_ITEMS
 
@@ -211,3 +213,20 @@ def answer(q: SyncQueue, count: int) -> None:
         job = q.claim()
         assert job is not None
         q.ack(job, job.payload * 2)
+
+
+def test_a_process_that_makes_loop_after_loop_keeps_what_belongs_to_the_one_that_runs(q: Queue) -> None:
+    async def one() -> None:
+        await q.submit(1)
+
+    def kept() -> int:
+        gc.collect()
+        return sum(type(thing) is HttpLoop for thing in gc.get_objects())
+
+    asyncio.run(one())
+    before = kept()
+    for _ in range(3):
+        trio.run(one)
+        asyncio.run(one())
+    assert kept() <= before
+    assert q.sync.count() == 7
