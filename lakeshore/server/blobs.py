@@ -295,11 +295,11 @@ class BlobStore:
 
     def _just_written(self, key: str) -> tuple[int, str] | None:
         """Size and digest of a blob that is too new to be collected: nothing needs to be asked of the disk."""
-        size, digest, at = self._written.get(key, (0, "", -_NEW_S))
-        if time.monotonic() - at >= _NEW_S:
+        written = self._written.get(key)
+        if written is None or time.monotonic() - written[2] >= _NEW_S:
             return None
-        del self._written[key]
-        return size, digest
+        self._written.pop(key, None)  # a thread may have taken it meanwhile
+        return written[0], written[1]
 
     def _claim(self, key: str, path: Path) -> tuple[int, str]:
         """Size and digest of a blob that a row is about to name."""
