@@ -123,7 +123,9 @@ class HttpLoop:
         sent = self._submitted(item, answer)
         return sent, await self.wait(sent, deadline)
 
-    def _submitted(self, item: Mapping[str, Any], answer: Mapping[str, Any]) -> str:
+    def _submitted(self, item: Mapping[str, Any], answer: Mapping[str, Any] | Exception) -> str:
+        if isinstance(answer, Exception):
+            raise answer
         status = int(answer.get("status", 200))
         if status != 200:
             http_wire.refuse(status, answer, "submitting")
@@ -185,13 +187,14 @@ class HttpLoop:
             answers = await self._verbs.until_answered(lambda: self._try(batch, mine), "submitting", until=mine.until)
         except OutOfTime as late:
             self._put_back(batch, mine)
+            if mine.sent:  # it has its answer, by another one's request
+                return
             late.sent = self._may_have_arrived(mine)
             raise
         except Exception as exc:  # noqa: BLE001  # each of them raises it
             for leaving in batch:
                 leaving.sent = True
-                if not (leaving.gone or leaving.future.done()):
-                    leaving.future.set_exception(exc)
+                _keep(leaving.future, exc)  # as a value: one that sends others may go before it looks
             return
         except BaseException:  # the sending task was cancelled: for the others that was no answer
             self._put_back(batch, mine)

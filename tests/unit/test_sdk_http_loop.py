@@ -57,16 +57,20 @@ async def until(what: Callable[[], bool]) -> None:
             await asyncio.sleep(0)
 
 
-async def first_goes(wire: Wire) -> list[asyncio.Task[Any]]:
-    """Every call is on its way, and the first, that sends the lone one, is cancelled."""
+async def sent(wire: Wire) -> list[asyncio.Task[Any]]:
+    """Every call is on its way."""
     loop: Any = HttpLoop(wire)  # type: ignore[arg-type]  # the part of it that a loop needs
     calls: list[Coroutine[Any, Any, Any]] = [loop.call({"invocation_id": id_}, NEVER, NEVER) for id_ in (*FULL, LONE)]
     tasks = [asyncio.create_task(call) for call in calls]
     await until(lambda: len(wire.submits) == 2)
     assert [ids for ids, _ in wire.submits] == [FULL, [LONE]]
+    return tasks
+
+
+async def first_goes(wire: Wire, tasks: list[asyncio.Task[Any]]) -> None:
+    """The first, that sends the lone one, is cancelled."""
     tasks[0].cancel()
     await until(wire.submits[1][1].cancelled)
-    return tasks
 
 
 async def again(wire: Wire) -> asyncio.Future[Any]:
@@ -81,7 +85,8 @@ async def again(wire: Wire) -> asyncio.Future[Any]:
 def test_who_went_while_it_sent_for_others_does_not_inherit_the_watch() -> None:
     async def main() -> list[Any]:
         wire = Wire()
-        tasks = await first_goes(wire)
+        tasks = await sent(wire)
+        await first_goes(wire, tasks)
         wire.submits[0][1].set_result(None)
         (await again(wire)).set_result(None)
         await until(lambda: len(wire.polls) == 1)
@@ -93,14 +98,20 @@ def test_who_went_while_it_sent_for_others_does_not_inherit_the_watch() -> None:
     assert [id_ for id_, _answer in asyncio.run(main())] == [*FULL[1:], LONE]
 
 
-def test_who_went_while_it_sent_for_others_is_not_told_that_its_own_was_refused() -> None:
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_who_goes_while_it_sends_for_others_leaves_no_refusal_behind_that_nobody_took(when: str) -> None:
     told: list[Any] = []
 
     async def main() -> None:
         asyncio.get_running_loop().set_exception_handler(lambda _loop, context: told.append(context))
         wire = Wire()
-        tasks = await first_goes(wire)
+        tasks = await sent(wire)
+        if when == "before":
+            await first_goes(wire, tasks)
         wire.submits[0][1].set_exception(DispatchError("no"))
+        if when == "after":
+            await until(lambda: tasks[-2].done())
+            await first_goes(wire, tasks)
         (await again(wire)).set_exception(DispatchError("no"))
         ended = await asyncio.gather(*tasks, return_exceptions=True)
         assert isinstance(ended[0], asyncio.CancelledError)
