@@ -16,6 +16,7 @@ and the new head leaves records that are rows already; an id is there once, so t
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import logging
 import mmap
@@ -68,8 +69,10 @@ class Inbox:
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             with self._locked():
-                if os.fstat(self._fd).st_size < SIZE or not self._read_head()[0]:
-                    os.pwrite(self._fd, _HEAD.pack(1, _HEAD.size, _HEAD.size, 0).ljust(SIZE, b"\0"), 0)
+                size = os.fstat(self._fd).st_size
+                if size < SIZE:
+                    self._put(bytes(SIZE - size), size)
+                    self._read_head()
                     os.fsync(self._fd)
             self._head = mmap.mmap(self._fd, mmap.PAGESIZE, prot=mmap.PROT_READ)
         except BaseException:
@@ -79,15 +82,23 @@ class Inbox:
         self._syncing = threading.Lock()
         self._written = self._synced = (0, 0)
         """Filling and end of the last record of this process whose write has returned, and of the last synced one."""
+        self._failed: OSError | None = None
+        """What a sync said; a later one that succeeds says nothing of the pages that this one lost."""
         _open_inboxes.add(self)
 
     def waits(self) -> bool:
         """Whether something may not be a row yet."""
+        if self._fd < 0:
+            return False
         _filling, done, end, _owed = _HEAD.unpack_from(self._head)
         return bool(done != end)
 
     def leave(self, items: Sequence[Submission], now: float) -> bool:
-        """Leave submits, durably; False when there is no room for all. Raises OSError: they may be there or not."""
+        """Leave submits, durably; False when there is no room for all, or no sync to be had. Raises OSError: they may
+        be there or not.
+        """
+        if self._failed is not None:
+            return False
         bodies = [msgpack.packb((now, *(getattr(item, name) for name in _FIELDS))) for item in items]
         with self._writing, self._locked():
             filling, done, end, owed = self._read_head()
@@ -97,8 +108,8 @@ class Inbox:
             if after > SIZE:
                 return False
             records = (part for body in bodies for part in (_RECORD.pack(len(body), _checksum(body, filling)), body))
-            os.pwrite(self._fd, b"".join(records), end)
-            os.pwrite(self._fd, _HEAD.pack(filling, done, after, after if self._power else owed), 0)
+            self._put(b"".join(records), end)
+            self._put(_HEAD.pack(filling, done, after, after if self._power else owed), 0)
             self._written = filling, after
         if self._power:
             self._sync(filling, after)
@@ -116,7 +127,7 @@ class Inbox:
         with self._writing, self._locked():
             filling, done, end, owed = self._read_head()
             if filling == found.filling and done < found.until:
-                os.pwrite(self._fd, _HEAD.pack(filling, found.until, end, owed), 0)
+                self._put(_HEAD.pack(filling, found.until, end, owed), 0)
 
     def close(self) -> None:
         """Let go of the file, which stays."""
@@ -132,17 +143,35 @@ class Inbox:
     def _sync(self, filling: int, until: int) -> None:
         with self._syncing:  # who waited here finds that the last one's sync was its own, too
             if self._synced < (filling, until):
+                if self._failed is not None:
+                    raise self._failed
                 reached = self._written
-                os.fdatasync(self._fd)
+                try:
+                    os.fdatasync(self._fd) if hasattr(os, "fdatasync") else os.fsync(self._fd)
+                except OSError as exc:
+                    self._failed = exc
+                    raise
                 self._synced = reached
 
     def _read_head(self) -> tuple[int, int, int, int]:
-        return _HEAD.unpack(os.pread(self._fd, _HEAD.size, 0))
+        filling, done, end, owed = _HEAD.unpack(os.pread(self._fd, _HEAD.size, 0))
+        if not filling or not _HEAD.size <= done <= end <= SIZE:
+            if filling or done or end:
+                log.error("the head of the inbox is damaged: submits that were in it and no rows yet are lost")
+            filling, done, end, owed = filling % 2**32 + 1, _HEAD.size, _HEAD.size, 0
+            self._put(_HEAD.pack(filling, done, end, owed), 0)
+        return filling, done, end, owed
+
+    def _put(self, data: bytes, at: int) -> None:
+        if os.pwrite(self._fd, data, at) != len(data):  # a full disk may take a part
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
-        fcntl.flock(self._fd, fcntl.LOCK_EX)
+        if self._fd < 0:
+            raise OSError(errno.EBADF, "the plane is closed")
         try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX)  # in here: who is interrupted when he has it lets go of it
             yield
         finally:
             fcntl.flock(self._fd, fcntl.LOCK_UN)

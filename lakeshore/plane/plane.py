@@ -154,8 +154,8 @@ class Plane:
             before = time.perf_counter()
             conn.execute("COMMIT")
             self.commit_s = time.perf_counter() - before
-            if left is not None and self.inbox is not None:
-                self.inbox.done(left)
+            if left is not None:
+                self._done(left)
         except sqlite3.OperationalError as exc:
             self._roll_back()
             if exc.sqlite_errorcode == _NO_SPACE_FOR_INDEX:
@@ -187,17 +187,28 @@ class Plane:
         if self._syncs_more:
             conn.execute(f"PRAGMA synchronous = {SYNCHRONOUS[self._durability]}")
             self._syncs_more = False
-        conn.execute("BEGIN IMMEDIATE")
-        if inbox is None or not inbox.waits():
-            return None
-        left = inbox.look()
-        if left.owes and self._durability != "power":
-            conn.execute("ROLLBACK")
-            conn.execute(f"PRAGMA synchronous = {SYNCHRONOUS['power']}")
-            self._syncs_more = True
+        try:
             conn.execute("BEGIN IMMEDIATE")
+            if inbox is None or not inbox.waits():
+                return None
             left = inbox.look()
+            if left.owes and self._durability != "power":
+                conn.execute("ROLLBACK")
+                conn.execute(f"PRAGMA synchronous = {SYNCHRONOUS['power']}")
+                self._syncs_more = True
+                conn.execute("BEGIN IMMEDIATE")
+                left = inbox.look()
+        except BaseException:  # an interrupt may come when the lock is ours
+            self._roll_back()
+            raise
         return left
+
+    def _done(self, left: Waiting) -> None:
+        assert self.inbox is not None, "what was left was in it"
+        try:
+            self.inbox.done(left)
+        except OSError as exc:  # what is committed stays so; these are put in again, which changes nothing
+            log.warning("what of the inbox of %s are rows now could not be noted: %s", self.path, exc)
 
     def _roll_back(self) -> bool:
         """False when no transaction was open: SQLITE_FULL and its like roll back by themselves."""

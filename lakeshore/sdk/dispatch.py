@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import msgpack
 
 from ..plane import claims, delays, frames, queues, reports, retries, rows, submits
-from ..plane.contract import TERMINAL, Ended, Payload, Refused, Report, Settled, Wish
+from ..plane.contract import TERMINAL, Ended, Payload, Refused, Report, Settled, Submission, Wish
 from ..plane.contract import Claimed as Taken
 from ..plane.database import Durability
 from ..plane.runs import has_queued
@@ -32,7 +32,7 @@ from .hints import unused_login
 from .ids import check_id
 from .local_slate import LocalSlates, Name
 from .local_source import LocalSource
-from .local_submission import Call, held, plain, refusal, submission
+from .local_submission import Call, each, held, refusal, submission
 from .open_plane import OpenPlane
 from .sources import Ending, Work
 
@@ -104,19 +104,17 @@ class Dispatch:
             self._state().bells.ring(f"work/{self.ns}/{done.queue}", f"work/{self.ns}/*")
         return done.id
 
-    def submit_together(self, calls: Sequence[Call]) -> list[str | DispatchError]:
+    def submit_together(self, calls: Sequence[Call]) -> list[str | Exception]:
         """New calls in one sync; of each its id, or what `submit` would raise: also that its queue is full, at once."""
-        items = [
-            submission(self.ns, queue, str(how["id"]), self._kept(how["id"], envelope), **plain(how))
-            for queue, envelope, how in calls
-        ]
-        answers: list[str | DispatchError] = [item.id for item in items]
-        if not self._state().leave(items):
+        made = each(self.ns, calls, self._kept)
+        items = [one for one in made if isinstance(one, Submission)]
+        told: Iterator[str | Exception] = iter([item.id for item in items])
+        if items and not self._state().leave(items):
             done = self._write(lambda tx: submits.submit_many(tx, items, time.time()))
-            answers = [refusal(one) if isinstance(one, Refused) else one.id for one in done]
+            told = iter([refusal(one) if isinstance(one, Refused) else one.id for one in done])
         for queue in {item.queue for item in items}:
             self._ring_work(queue)
-        return answers
+        return [next(told) if isinstance(one, Submission) else one for one in made]
 
     def cancel(self, inv_id: str) -> bool:
         """Cancel what has not begun: True when this call did. What runs is asked, and may still win. DispatchError."""

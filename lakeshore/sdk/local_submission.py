@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import functools
+import math
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import msgpack
@@ -15,10 +16,12 @@ from ..plane import submits
 from ..plane.contract import Payload, QueueFull, Refused, Submission
 from ..wire.messages import native_function
 from .errors import DispatchError
+from .ids import check_id
 
 T = TypeVar("T")
 Call = tuple[str, bytes, dict[str, Any]]
 """Queue, arguments and the options of `Dispatch.submit`."""
+_MOST = 2**63 - 1
 HOLD_S = 30.0
 """So long a queue holds a submit that finds it full: as a control plane's does by default for this SDK."""
 
@@ -37,8 +40,18 @@ def submission(
     due: float | None,
     name: str | None,
 ) -> Submission:
-    """The row to insert; `args` are in their place by now."""
-    config = {**(run_config or {}), "queue": queue, "priority": float(priority), "key": key}
+    """The row to insert; `args` are in their place by now. Raises DispatchError or TypeError for what no row can have:
+    in the inbox it would be in everybody's way.
+    """
+    check_id(id_)
+    if parent is not None:
+        check_id(parent)
+    if math.isnan(priority := float(priority)):
+        raise DispatchError("the priority of a submit is a number, got nan")
+    config = {**(run_config or {}), "queue": queue, "priority": priority, "key": key}
+    attempts = int(config.get("max_attempts") or 3)
+    if not -_MOST <= attempts <= _MOST:
+        raise DispatchError(f"max_attempts of a submit is at most {_MOST}, got {attempts}")
     packed = msgpack.packb(config)
     function = _function(name)
     return Submission(
@@ -49,13 +62,24 @@ def submission(
         hash=submits.fingerprint(queue, function, args, packed),
         function=function,
         run_config=packed,
-        priority=float(priority),
+        priority=priority,
         key=key,
         parent=parent,
-        max_attempts=int(config.get("max_attempts") or 3),
+        max_attempts=attempts,
         retry_nonce=retry_failed,
         due=due if delay is None else time.time() + delay,
     )
+
+
+def each(ns: str, calls: Sequence[Call], kept: Callable[[str, bytes], Payload]) -> list[Submission | Exception]:
+    """Of each call its row, or what is wrong with it: that is for who made it alone."""
+    made: list[Submission | Exception] = []
+    for queue, envelope, how in calls:
+        try:
+            made.append(submission(ns, queue, str(how["id"]), kept(how["id"], envelope), **plain(how)))
+        except Exception as exc:  # noqa: BLE001  # carried to its caller
+            made.append(exc)
+    return made
 
 
 def is_new(how: dict[str, Any]) -> bool:

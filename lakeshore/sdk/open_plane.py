@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import os
+import sqlite3
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -112,12 +113,12 @@ class OpenPlane:
         inbox = self.plane.inbox
         if inbox is None or not all(map(_is_plain, items)):
             return False
-        for ns, queue in {(item.ns, item.queue) for item in items}:
-            if not self.combiner.rows(SQL.plain_queue, {"ns": ns, "queue": queue}):
-                return False
         try:
+            for ns, queue in {(item.ns, item.queue) for item in items}:
+                if not self.combiner.rows(SQL.plain_queue, {"ns": ns, "queue": queue}):
+                    return False
             return inbox.leave(items, time.time())
-        except OSError as exc:
+        except (sqlite3.Error, OSError) as exc:
             failed = failure_of(exc)
             raise DispatchError(str(failed)) from failed
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 import sqlite3
+import struct
 import subprocess
 import sys
 import textwrap
@@ -11,6 +14,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -55,6 +59,10 @@ def leave(plane: Dispatch, *ids: str) -> None:
     for id_ in ids:
         assert plane.submit(QUEUE, id_.encode(), id=id_, new=True) == id_
     assert rows_of(plane) == before, "it went into the database"
+
+
+def _refused(*_: object) -> int:
+    raise OSError(errno.EIO, os.strerror(errno.EIO))
 
 
 def put_in(plane: Dispatch) -> None:
@@ -276,3 +284,136 @@ def test_who_waits_misses_no_submit_that_becomes_a_row_while_it_looks(
     assert [one.state for one in plane.endings(["first", "b", "nowhere", "a"])] == [
         "succeeded", "pending", "unknown", "pending",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [{"priority": float("nan")}, {"run_config": {"max_attempts": 2**63}}, {"parent": 2**63}, {"parent": {"a": 1}}],
+)
+def test_what_no_row_can_have_is_refused_to_who_asks_it_and_is_in_nobody_s_way(
+    plane: Dispatch, other: Dispatch, asked: dict[str, Any]
+) -> None:
+    leave(plane, "a")
+    with pytest.raises((DispatchError, TypeError), match=r"nan|at most|a str"):
+        plane.submit(QUEUE, b"", id="b", new=True, **asked)
+    good, bad = (QUEUE, b"", {"id": "c", "new": True}), (QUEUE, b"", {"id": "d", "new": True, **asked})
+    first, second, third = plane.submit_together([good, bad, (QUEUE, b"", {"id": "e", "new": True})])
+    assert (first, third) == ("c", "e") and isinstance(second, Exception)
+    other.submit(QUEUE, b"", id="f")
+    assert drained(other) == ["a", "c", "e", "f"]
+
+
+@pytest.mark.inventory("K-30")
+def test_who_cannot_read_the_inbox_lets_go_of_the_database(
+    plane: Dispatch, other: Dispatch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leave(plane, "a")
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "pread", _refused)
+        with pytest.raises(DispatchError, match="Input/output"):
+            plane.submit(QUEUE, b"", id="b")
+    other.submit(QUEUE, b"", id="c")
+    plane.submit(QUEUE, b"", id="d")
+    assert drained(other) == ["a", "c", "d"]
+
+
+@pytest.mark.inventory("K-30")
+def test_what_is_committed_is_not_done_again_when_the_inbox_cannot_be_told(
+    plane: Dispatch, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    leave(plane, "a")
+    done: list[int] = []
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "pwrite", _refused)
+        answers = plane._state().plane.batch([lambda tx: done.append(1), lambda tx: done.append(2)])
+    assert answers == [None, None] and done == [1, 2]
+    assert "could not be noted" in caplog.text
+    assert drained(plane) == ["a"]
+
+
+@pytest.mark.inventory("K-16", "K-32")
+def test_what_a_full_disk_takes_a_part_of_is_not_acknowledged(
+    plane: Dispatch, other: Dispatch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leave(plane, "a")
+    pwrite = os.pwrite
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "pwrite", lambda fd, data, at: pwrite(fd, data[: len(data) // 2], at))
+        with pytest.raises(DispatchError, match="no space left"):
+            plane.submit(QUEUE, b"b", id="b", new=True)
+    leave(plane, "c")
+    assert drained(other) == ["a", "c"]
+
+
+@pytest.mark.inventory("K-29")
+def test_after_a_sync_that_failed_no_submit_is_acknowledged_from_the_inbox(
+    other: Dispatch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leave(other, "a")
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fdatasync", _refused)
+        with pytest.raises(DispatchError, match="Input/output"):
+            other.submit(QUEUE, b"", id="b", new=True)
+    before = rows_of(other)
+    other.submit(QUEUE, b"", id="c", new=True)
+    assert rows_of(other) == before + 3, "a, b and c are in the database, where a sync says what it says of all"
+
+
+def test_a_system_without_fdatasync_syncs(other: Dispatch, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(os, "fdatasync")  # as on macOS
+    leave(other, "a")
+    assert drained(other) == ["a"]
+
+
+def test_who_is_interrupted_with_the_inbox_s_lock_lets_go_of_it(
+    plane: Dispatch, other: Dispatch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flock = fcntl.flock
+
+    def interrupted(fd: int, what: int) -> None:
+        flock(fd, what)
+        if what == fcntl.LOCK_EX:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(fcntl, "flock", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            plane.submit(QUEUE, b"", id="a", new=True)
+    with open(f"{plane.path}.d/inbox", "rb") as file:
+        flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    leave(other, "b")
+    assert drained(other) == ["b"]
+
+
+@pytest.mark.inventory("K-32")
+@pytest.mark.parametrize("filling, done, end", [(7, 90, 20), (7, 20, 1 << 31), (7, 0, 0), ((1 << 64) - 1, 1, 1)])
+def test_a_head_that_cannot_be_is_said_and_begun_anew(
+    plane: Dispatch, filling: int, done: int, end: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    with open(f"{plane.path}.d/inbox", "r+b") as file:
+        file.write(struct.pack("<QIII", filling, done, end, 0))
+    again = Dispatch(plane.path, durability="process")
+    leave(again, "a")
+    assert "damaged" in caplog.text
+    assert drained(plane) == ["a"]
+    again.close()
+
+
+def test_an_inbox_that_was_cut_off_keeps_what_it_still_has(plane: Dispatch) -> None:
+    leave(plane, "a")
+    os.truncate(f"{plane.path}.d/inbox", 8192)
+    again = Dispatch(plane.path, durability="process")
+    assert os.stat(f"{plane.path}.d/inbox").st_size == inbox.SIZE
+    assert drained(again) == ["a"]
+    again.close()
+
+
+def test_a_submit_to_a_plane_that_is_closed_meanwhile_says_so(tmp_path: Path) -> None:
+    plane = Dispatch(tmp_path / "plane.sqlite", durability="process")
+    plane.submit(QUEUE, b"", id="first")
+    state = plane._state()
+    assert state.plane.inbox is not None
+    state.plane.inbox.close()
+    with pytest.raises(DispatchError, match="closed"):
+        plane.submit(QUEUE, b"", id="a", new=True)
+    plane.close()
