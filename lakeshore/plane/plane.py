@@ -7,6 +7,7 @@ answered before COMMIT has returned.
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import sqlite3
@@ -55,6 +56,7 @@ class Plane:
         """Submits of any process that are no rows yet, where several share the plane."""
         if shared and files is not None:
             try:
+                self._file = os.stat(path)
                 self.inbox = Inbox(files / "inbox", power=durability == "power")
             except OSError as exc:
                 self.close()
@@ -191,6 +193,7 @@ class Plane:
             conn.execute("BEGIN IMMEDIATE")
             if inbox is None or not inbox.waits():
                 return None
+            self._check_place()
             left = inbox.look()
             if left.owes and self._durability != "power":
                 conn.execute("ROLLBACK")
@@ -202,6 +205,15 @@ class Plane:
             self._roll_back()
             raise
         return left
+
+    def _check_place(self) -> None:
+        """What others leave in the inbox is for the database that they see. Raises OSError when ours is another."""
+        try:
+            same = os.path.samestat(os.stat(self.path), self._file)
+        except FileNotFoundError:
+            same = False
+        if not same:
+            raise OSError(errno.ESTALE, f"{self.path} was removed or replaced; start this process again")
 
     def _done(self, left: Waiting) -> None:
         assert self.inbox is not None, "what was left was in it"

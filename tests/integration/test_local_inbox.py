@@ -417,3 +417,16 @@ def test_a_submit_to_a_plane_that_is_closed_meanwhile_says_so(tmp_path: Path) ->
     with pytest.raises(DispatchError, match="closed"):
         plane.submit(QUEUE, b"", id="a", new=True)
     plane.close()
+
+
+@pytest.mark.inventory("K-16")
+def test_who_has_a_database_open_that_was_replaced_takes_nothing_that_is_for_the_new_one(plane: Dispatch) -> None:
+    for end in ("", "-wal", "-shm"):
+        os.unlink(plane.path + end)
+    new = Dispatch(plane.path, durability="process")
+    new.submit(QUEUE, b"", id="first")
+    leave(new, "a")
+    with pytest.raises(DispatchError, match="removed or replaced; start this process again"):
+        plane.claim(QUEUE, "w")
+    assert drained(new) == ["first", "a"]
+    new.close()
