@@ -74,10 +74,8 @@ def _those(rows: Rows, select: str, ns: str, seqs: Iterable[int], ids: Sequence[
     if listed := ",".join(map(str, seqs)):
         found |= {row[0]: row for row in rows(f"{select}\nWHERE seq IN ({listed}) AND +ns = :ns", {"ns": ns})}
     if ids:
-        values = {f"id_{k}": id_ for k, id_ in enumerate(ids)}
-        places = ",".join(f":{name}" for name in values)
-        text = f"{select}\nWHERE id IN ({places}) AND +ns = :ns"
-        found |= {row[0]: row for row in rows(text, {"ns": ns, **values})}
+        text, values = among(f"{select}\nWHERE id IN (:those) AND +ns = ?", ids)
+        found |= {row[0]: row for row in rows(text, (*values, ns))}
     return found.values()
 
 

@@ -78,9 +78,7 @@ def submit_many(tx: Transaction, items: Sequence[Submission], now: float) -> lis
     # went in could have had its place, for ids differ, and who has a key first has it in either order.
     inserted = tx.change_many(_SUBMIT_AT, [_row(item, seq, now) for seq, item in enumerate(items, last + 1)])
     if inserted == len(items):
-        tx.change_many(PUT_ARGS, [payload_row(seq, item.args) for seq, item in enumerate(items, last + 1)])
-        for place, seqs in grouped((item.ns, item.queue, seq) for seq, item in enumerate(items, last + 1)).items():
-            tx.moved(*place, None, "queued", *seqs)
+        _stored_together(tx, list(enumerate(items, last + 1)))
         return [Submitted(id=item.id, queue=item.queue, needs=item.needs) for item in items]
     there = {seq for (seq,) in tx.all(SQL.submitted_after, {"seq": last})}
     return [
@@ -104,9 +102,14 @@ def put_in(tx: Transaction, items: Sequence[tuple[Submission, float]]) -> None:
     if tx.change_many(_SUBMIT_AT, [_row(item, seq, at) for seq, (item, at) in places]) < len(items):
         there = {seq for (seq,) in tx.all(SQL.submitted_after, {"seq": places[0][0] - 1})}
         places = [(seq, one) for seq, one in places if seq in there]
-    tx.change_many(PUT_ARGS, [payload_row(seq, item.args) for seq, (item, _at) in places])
-    for seq, (item, _at) in places:
-        tx.moved(item.ns, item.queue, None, "queued", seq)
+    _stored_together(tx, [(seq, item) for seq, (item, _at) in places])
+
+
+def _stored_together(tx: Transaction, places: Sequence[tuple[int, Submission]]) -> None:
+    """Rows that were just inserted there: their arguments, and what their queues have."""
+    tx.change_many(PUT_ARGS, [payload_row(seq, item.args) for seq, item in places])
+    for place, seqs in grouped((item.ns, item.queue, seq) for seq, item in places).items():
+        tx.moved(*place, None, "queued", *seqs)
 
 
 def _are_plain(tx: Transaction, items: Sequence[Submission], now: float, room: Room) -> bool:
