@@ -6,17 +6,16 @@ Reference: get-started/functions.md, python-sdk/dispatch.md. A saved login does 
 from __future__ import annotations
 
 import os
-import threading
 from pathlib import Path
 from typing import Any
 
 from lakeshore.config.auth import read_saved_login, same_server
 
+from . import forks
 from .ambient import ambient_plane
 from .dispatch import Dispatch
 from .http_dispatch import HttpDispatch
 
-_lock = threading.Lock()
 _planes: dict[tuple[str, ...], Any] = {}
 
 
@@ -26,7 +25,7 @@ def default_dispatch() -> Any:
     if ambient is not None:
         return ambient
     key = tuple(os.environ.get(name, "") for name in ("LAKESHORE_URL", "LAKESHORE_NAMESPACE", "LAKESHORE_HOME"))
-    with _lock:
+    with forks.gate:
         plane = _planes.get(key)
         if plane is None:
             plane = _planes[key] = _make()
@@ -39,7 +38,7 @@ def plane_at(url: str) -> Any:
     """
     namespace = os.environ.get("LAKESHORE_NAMESPACE") or "default"
     key = ("at", url, namespace)
-    with _lock:
+    with forks.gate:
         if key not in _planes:
             _planes[key] = HttpDispatch(url, token=_token_for(url), namespace=namespace)
         return _planes[key]

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import os
-import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
@@ -25,7 +24,7 @@ from ..plane.runs import has_queued
 from ..plane.statements import SQL, Values
 from ..plane.transaction import Transaction
 from ..wire.states import LOCAL_NAMES
-from . import local_losses, outcomes
+from . import forks, local_losses, outcomes
 from .claimed import Claimed, check_kind
 from .errors import DispatchError
 from .hints import unused_login
@@ -60,9 +59,9 @@ class Dispatch:
         self.path = str(path)
         self.ns = ns
         self._durability: Durability = durability
-        self._opening = threading.Lock()
         self._handed: dict[tuple[str, str], set[int]] = {}
-        self._current: OpenPlane | None = OpenPlane(self.path, durability)
+        with forks.gate:
+            self._current: OpenPlane | None = OpenPlane(self.path, durability)
 
     def __repr__(self) -> str:
         return f"Dispatch({self.path!r}, ns={self.ns!r})"
@@ -410,7 +409,7 @@ class Dispatch:
 
     def close(self) -> None:
         """Close the plane: claims that this process still holds are lost to it."""
-        with self._opening:
+        with forks.gate:
             state, self._current = self._current, None
         if state is not None and state.pid == os.getpid():
             state.close()
@@ -421,14 +420,12 @@ class Dispatch:
         state = self._current
         if state is not None and state.pid == os.getpid():
             return state
-        with self._opening:
+        with forks.gate:
             if self._current is None:
                 raise DispatchError(f"{self!r} is closed")
             if self._current.pid != os.getpid():
                 if self.path == ":memory:":
                     raise DispatchError("a ':memory:' plane does not cross a fork; give Dispatch a file")
-                # The parent's connection must not be used here, nor closed: its locks are the parent's.
-                _inherited.append(self._current)
                 self._current = OpenPlane(self.path, self._durability)
             return self._current
 
@@ -585,9 +582,6 @@ class Dispatch:
                 if left <= 0:
                     raise outcomes.silent(what, timeout)
                 bell.wait(left)
-
-
-_inherited: list[OpenPlane] = []
 
 
 def _deadline(timeout: float | None) -> float:

@@ -19,7 +19,7 @@ from lakeshore import wire
 from lakeshore.net.errors import ConnectionLost, NetError
 from lakeshore.net.errors import Timeout as NetTimeout
 
-from . import delays, http_wire, limits, outcomes
+from . import delays, forks, http_wire, limits, outcomes
 from .claimed import Claimed, check_kind
 from .errors import DispatchError
 from .guard import Guard
@@ -57,7 +57,6 @@ class HttpDispatch:
     ) -> None:
         self.client = HttpClient(base_url, token=token, namespace=namespace, timeout=timeout)
         self.namespace = namespace
-        self._lock = threading.Lock()
         self._current: _Open | None = None
 
     def __repr__(self) -> str:
@@ -374,7 +373,7 @@ class HttpDispatch:
 
     def close(self) -> None:
         """Let go: claims that are still held are given back, connections are closed."""
-        with self._lock:
+        with forks.gate:
             state, self._current = self._current, None
         if state is not None and state.pid == os.getpid():
             state.guard.close()
@@ -459,7 +458,7 @@ class HttpDispatch:
         state = self._current
         if state is not None and state.pid == os.getpid():
             return state
-        with self._lock:
+        with forks.gate:
             if self._current is None or self._current.pid != os.getpid():
                 self._current = _Open(self.client)
             return self._current

@@ -9,7 +9,6 @@ Reference: api/configuration.md; get-started/architecture.md, "Mode".
 from __future__ import annotations
 
 import os
-import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -22,13 +21,14 @@ from lakeshore.config.modes import DEFAULT, LOCAL, DreamRc, RunConfig
 from lakeshore.config.served import mode_of
 from lakeshore.wire.run_configs import over
 
+from . import forks
 from .default_plane import default_dispatch, plane_at
 
 __all__ = ["over", "placed"]
 
 FRESH_S = 5.0
 Rows = Mapping[str, Mapping[str, Any]]
-_lock = threading.Lock()
+_lock = forks.leaf()
 _file: tuple[tuple[object, ...], DreamRc] | None = None
 _served: WeakKeyDictionary[Any, tuple[float, Rows]] = WeakKeyDictionary()
 

@@ -21,6 +21,7 @@ from ..plane.plane import Plane, failure_of
 from ..plane.soundness import check_files
 from ..plane.statements import SQL, Values
 from ..plane.transaction import Transaction
+from . import forks
 from .combiner import Combiner
 from .errors import DispatchError
 from .ids import new_id
@@ -37,7 +38,7 @@ PROMOTE_S = 0.05
 
 
 class OpenPlane:
-    """What one process has open."""
+    """What one process has open. Make it behind the gate of forks."""
 
     def __init__(self, path: str, durability: Durability) -> None:
         self.pid = os.getpid()
@@ -48,6 +49,7 @@ class OpenPlane:
         self._bury_at = 0.0
         self._promote_at = 0.0
         self._holder: locks.Holder | None = None
+        self._closed = False
         if path == ":memory:":
             self.plane = Plane(path, durability="none")
             self.bells = MemoryBells()
@@ -82,6 +84,9 @@ class OpenPlane:
             if alone:
                 self._forgetting.give_back()
         self.combiner = Combiner(self.plane)
+        self.turn = self.combiner.turn
+        if path != ":memory:":
+            forks.opened(self)
 
     def write(self, verb: Callable[[Transaction], T]) -> T:
         """Commit one verb, with whatever else waits. Raises DispatchError with what it refuses."""
@@ -174,6 +179,16 @@ class OpenPlane:
             if self.slates is not None:
                 self.slates.close()
             self.plane.close()
+            self._closed = True
+
+    def forget(self) -> None:
+        """In a child of a fork: what is open here is the parent's."""
+        if self._closed:
+            return
+        if self.plane.conn.in_transaction:  # a signal's handler forked in the midst of it: to close it would undo it
+            _unclosed.append(self.plane.conn)
+        else:
+            self.plane.conn.close()
 
     def keep(self, inv_id: str, kind: str, data: bytes) -> Payload:
         """Store a payload where it belongs by its size."""
@@ -191,6 +206,9 @@ class OpenPlane:
             return self.plane.blobs.get(payload)
         except OSError as exc:
             raise DispatchError(f"{what} cannot be read: {exc}; restore the plane's blobs/ from a backup") from exc
+
+
+_unclosed: list[sqlite3.Connection] = []
 
 
 def _is_plain(item: Submission) -> bool:

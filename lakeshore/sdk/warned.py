@@ -6,14 +6,15 @@ Rule: a warning never undoes a submit. Where warnings are errors it is raised af
 from __future__ import annotations
 
 import sys
-import threading
 import warnings
 from collections.abc import Mapping
 from typing import Any
 
+from .forks import leaf
+
 _told: set[str] = set()
 _MOST = 1000
-_lock = threading.Lock()
+_lock = leaf()
 
 
 class SubmitWarning(UserWarning):

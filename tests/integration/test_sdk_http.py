@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import subprocess
+import sys
+import textwrap
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
@@ -243,6 +246,59 @@ def test_a_forked_child_uses_connections_of_its_own(plane: HttpDispatch, name: s
         os.close(readable)
         assert os.waitpid(child, 0)[1] == 0
         assert q.call(3, timeout=PATIENCE_S) == 6
+
+
+@pytest.mark.inventory("K-33")
+def test_no_child_hangs_that_is_forked_while_threads_are_in_the_plane(server: served.Served, name: str) -> None:
+    script = """
+        import asyncio, os, signal, sys, threading
+        from lakeshore.sdk.http_dispatch import HttpDispatch
+        from lakeshore.sdk.ids import new_id
+
+        url, queue = sys.argv[1:]
+        plane = HttpDispatch(url)
+        stop = threading.Event()
+
+        async def gather():
+            await asyncio.gather(*(plane.aio.submit(queue, b"", id=new_id()) for _ in range(5)))
+
+        def run(me):
+            while not stop.is_set():
+                if me == 0:
+                    asyncio.run(gather())
+                elif me == 1:
+                    other = HttpDispatch(url)
+                    other.submit(queue, b"", id=new_id())
+                    other.close()
+                else:
+                    plane.submit(queue, b"", id=new_id())
+                    plane.count(queue)
+
+        threads = [threading.Thread(target=run, args=(me,)) for me in range(4)]
+        for thread in threads:
+            thread.start()
+        for _ in range(40):
+            if (child := os.fork()) == 0:
+                signal.alarm(20)  # ends a child that hangs
+                plane.submit(f"{queue}-forked", b"", id=new_id())
+                asyncio.run(plane.aio.submit(f"{queue}-forked", b"", id=new_id()))
+                os._exit(0)
+            print(os.waitpid(child, 0)[1])
+        stop.set()
+        for thread in threads:
+            thread.join()
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script), server.url, name],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert (done.returncode, done.stdout.split()) == (0, ["0"] * 40), done.stderr
+    plane = HttpDispatch(server.url)
+    assert plane.count(f"{name}-forked") == 80
+    plane.close()
 
 
 @pytest.mark.inventory("K-21", "K-24", "K-16")
