@@ -1,4 +1,4 @@
-"""What a mistake of the caller's looks like in a plain script: its sentence, below the line that made it.
+"""What a mistake of the caller's, or Ctrl-C in a wait, looks like in a plain script: below the line that made it.
 
 Rule: nothing is shown of what a public verb went through inside. Where code of somebody else was on the way (a codec, a
 plane, what pickles itself) everything stays, for the mistake may be there. A cause that the sentence repeats is put
@@ -40,7 +40,7 @@ class _Briefly:
     def __exit__(
         self, _kind: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None
     ) -> None:
-        if isinstance(error, Exception):
+        if isinstance(error, Exception) or type(error) is KeyboardInterrupt:  # what stops a body on a worker is neither
             brief(error)
 
 

@@ -64,6 +64,8 @@ class UDF(Generic[P, R]):
             body = body.__func__
         if not callable(body):
             where = "; put @classmethod above @udf" if isinstance(body, classmethod) else ""
+            if isinstance(body, str):
+                where = f'; a queue goes by its keyword: @udf(queue="{body}")'
             raise TypeError(f"@udf decorates a callable, got {type(body).__name__}{where}")
         if queue is not None and not isinstance(queue, str):
             raise TypeError(f"@udf(queue=...) takes a queue's name as a str, got {type(queue).__name__}")

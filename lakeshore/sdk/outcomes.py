@@ -8,15 +8,20 @@ from typing import Any
 from lakeshore.wire.errors import RemoteFailure
 from lakeshore.wire.messages import MAX_PAYLOAD_BYTES
 
+from .context import current
 from .errors import DispatchError, InvocationFailed, Timeout
 from .limits import OutOfTime
 
 _VERB = {"killed": "was cancelled", "timeout": "timed out", "failed": "failed"}
 _ADVICE = {
-    "queued": "no worker has taken it: does one run for its queue, with the same LAKESHORE_URL and namespace? "
-    "The id stays valid",
+    "queued": "no worker has taken it: does one run for its queue (`lakeshore worker start --queue <name>`), with the "
+    "same LAKESHORE_URL and namespace? The id stays valid",
     "running": "it goes on: wait again with the same id, for longer",
 }
+_IN_A_BODY = (
+    "no worker has taken it, and the body that waits for it keeps its own one: their queue needs more of them "
+    "(`lakeshore worker start --procs`), or the two a queue each. The id stays valid"
+)
 
 
 def failure(invocation_id: str, state: str, error: Mapping[str, Any] | None) -> InvocationFailed:
@@ -53,7 +58,9 @@ def not_there(invocation_id: str, state: str) -> DispatchError:
 def still(invocation_id: str, row_state: str, waited_s: float | None, hint: str | None = None) -> Timeout:
     """The exception for a wait that ended first: `invocation … still 'queued' after 30.0s; no worker …`."""
     said = f"invocation {invocation_id} still {row_state!r} after {float(waited_s or 0.0)}s"
-    return Timeout(said, hint=hint or _ADVICE.get(row_state))
+    if hint is None:
+        hint = _IN_A_BODY if row_state == "queued" and current().invocation_id is not None else _ADVICE.get(row_state)
+    return Timeout(said, hint=hint)
 
 
 def not_submitted(invocation_id: str, waited_s: float, late: OutOfTime) -> Timeout:

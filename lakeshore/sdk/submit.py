@@ -17,7 +17,7 @@ from typing import Any, cast
 
 from lakeshore import wire
 from lakeshore.sdk import delays, outcomes
-from lakeshore.sdk.brief import briefly
+from lakeshore.sdk.brief import brief, briefly
 from lakeshore.sdk.context import current
 from lakeshore.sdk.functions import UDF, inner
 from lakeshore.sdk.ids import check_name, new_id
@@ -115,6 +115,7 @@ class _Prepared:
                 raise
             except BaseException as stopped:  # cancelled, as Ctrl-C does it: nobody else holds the id
                 stopped.add_note(outcomes.goes_on(self.queue, invocation))
+                brief(stopped)
                 raise
         return wire.unpack(result) if result else None
 
@@ -236,6 +237,10 @@ def _prepare(udf: UDF[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) 
 def _where(options: CallOptions) -> tuple[Any, Mapping[str, Any]]:
     """The plane that a call goes to, and its run config: what the call says over what its mode says."""
     said = options.run_config or {}
+    if said:
+        from lakeshore.sdk import misspelt  # at its wall: a call without a run config reads none
+
+        misspelt.warn_of(said)
     if options.mode is None:
         return options.dispatch if options.dispatch is not None else _default_plane(), said
     from lakeshore.sdk import modes  # at its wall: a call without a mode reads no file

@@ -31,6 +31,7 @@ from ..wire.errors import NameError_
 from ..wire.names import check_namespace
 from .http import HttpError, Request
 from .records import Records, TokenRow
+from .records.store import SCOPES
 from .socket_owner import SocketOwners
 
 Mode = Literal["admin", "token", "open", "daemon-sig"]
@@ -87,7 +88,7 @@ class Caller:
             raise HttpError(
                 403,
                 f"a token of scope {self.scope!r} may not do this",
-                hint=f"use a token of scope {' or '.join(sorted(scopes))}",
+                hint=f"use a token of scope {' or '.join(scope for scope in SCOPES if scope in scopes)}",
             )
 
 

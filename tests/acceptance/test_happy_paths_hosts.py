@@ -91,7 +91,7 @@ STEPS = r"""→ \[1/4\] minting per-daemon token from (?P<url>\S+)…
   launch ID: (?P=id)
   log: ~/\.local/share/nymph-(?P=id)\.log
 → \[2/4\] ssh my-box — bootstrapping \(binary \+ config \+ start\)…
-  code: 1 files .*
+  code: 1 file .*
   ✓ \[3/4\] daemon process started on my-box \(label 'my-box-(?P=id)'\)
 → \[4/4\] waiting \(up to 60s\) for registration ·+
   ✓ daemon registered \(worker (?P<worker>\S+), label 'my-box-(?P=id)'\)

@@ -96,6 +96,17 @@ def test_a_queue_is_kept_as_it_was_made_and_shown_with_its_members(server: Serve
     assert [member["id"] for member in queue.do().body["members"]] == [f"w-{queue.name}"]
 
 
+@pytest.mark.parametrize("last_word", [{"ended": {"code": 3}}, {"draining": True}])
+def test_a_worker_whose_process_is_dead_or_leaves_serves_its_queue_no_more(
+    server: Served, last_word: dict[str, Any]
+) -> None:
+    queue = Queue(server)
+    queue.poll()
+    assert [member["id"] for member in queue.do().body["members"]] == [f"w-{queue.name}"]
+    queue.poll(capacity=0, **last_word)
+    assert queue.do().body["members"] == []
+
+
 @pytest.mark.inventory("S-275")
 def test_a_patch_replaces_whole_objects_and_null_clears(server: Served) -> None:
     queue = Queue(server, elasticity={"kind": "fixed", "max": 2}, providerRef="p", admission={"max_depth": 3})

@@ -116,11 +116,21 @@ def error_of(q: SyncQueue, inv: str, ended: str = "failed") -> dict[str, Any]:
 # -- what it is told
 
 
-def test_ctrl_c_in_a_wait_says_under_which_id_the_call_goes_on(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "wait",
+    [
+        "dls.udf(len, queue='idle')('four')",
+        "dls.SyncQueue('idle').call(4)",
+        "import asyncio; later = dls.udf(asyncio.sleep, queue='idle'); asyncio.run(later(4))",
+    ],
+)
+def test_ctrl_c_in_a_wait_says_under_which_id_the_call_goes_on_and_shows_nothing_of_ours(
+    tmp_path: Path, wait: str
+) -> None:
     code = (
         "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "import dreamlake.lakeshore as dls\n"
-        "dls.udf(len, queue='idle')('four')"
+        f"{wait}"
     )
     plane = Dispatch(tmp_path / "dispatch.sqlite")
     env = {**os.environ, "LAKESHORE_HOME": str(tmp_path), "PYTHONPATH": str(ROOT)}
@@ -135,7 +145,9 @@ def test_ctrl_c_in_a_wait_says_under_which_id_the_call_goes_on(tmp_path: Path) -
     taken = plane.claim("idle", "a worker")
     plane.close()
     assert taken is not None
-    assert f"KeyboardInterrupt\nThe wait ended, the call may go on: dls.SyncQueue('idle').result('{taken.id}')" in said
+    assert f"\nThe wait ended, the call may go on: dls.SyncQueue('idle').result('{taken.id}')" in said
+    assert "KeyboardInterrupt\n" in said
+    assert f"{ROOT}/lakeshore/" not in said
 
 
 @pytest.mark.inventory("P-336", "P-344", "P-343")

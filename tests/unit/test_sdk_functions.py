@@ -71,6 +71,10 @@ def test_there_is_no_other_parameter(name: str) -> None:
 def test_wrong_arguments_are_named() -> None:
     with pytest.raises(TypeError, match="takes a queue's name"):
         dls.udf(lambda: 1, queue=object())  # type: ignore[call-overload]
+    with pytest.raises(
+        TypeError, match=r'decorates a callable, got str; a queue goes by its keyword: @udf\(queue="gpu"\)'
+    ):
+        dls.udf("gpu")  # type: ignore[call-overload]
     with pytest.raises(TypeError, match="decorates a callable"):
         dls.udf(3)  # type: ignore[call-overload]
     with pytest.raises(TransportError) as caught:

@@ -43,6 +43,13 @@ def anything(**kwargs: Any) -> Any:
     return kwargs
 
 
+@dls.udf(queue="gpu")
+def impatient() -> str:
+    with pytest.raises(TimeoutError) as caught:
+        embed.remote(1, _timeout=0)
+    return str(caught.value)
+
+
 @dls.udf
 def unbound(x: int) -> int:
     return x
@@ -338,6 +345,37 @@ def test_a_wait_for_what_runs_says_to_wait_again(tmp_path: Path) -> None:
     assert plane.claim("gpu", "a worker") is not None
     with pytest.raises(TimeoutError, match=r"still 'running' after 0\.0s; it goes on: wait again"):
         plane.result(inv_id, timeout=0)
+    plane.close()
+
+
+def test_a_body_that_waits_in_vain_for_its_own_queue_is_told_of_the_worker_that_it_keeps(tmp_path: Path) -> None:
+    plane = Dispatch(tmp_path / "plane.sqlite")
+    inv_id = impatient.submit(_dispatch=plane)
+    q = dls.SyncQueue("gpu", dispatch=plane)
+    assert dls.run_worker(q, once=True) == 1
+    assert "the body that waits for it keeps its own one: their queue needs more of them" in q.result(inv_id)
+    plane.close()
+
+
+@pytest.mark.parametrize(
+    ("key", "meant"), [("timeout", "timeout_s"), ("retries", "max_attempts"), ("max_atempts", "max_attempts")]
+)
+def test_a_key_of_a_run_config_that_is_nearly_one_that_is_read_is_warned_of(
+    tmp_path: Path, key: str, meant: str
+) -> None:
+    plane = Dispatch(tmp_path / "plane.sqlite")
+    with pytest.warns(UserWarning, match=f"nobody reads '{key}' of a run config; did you mean '{meant}'") as told:
+        embed.submit(1, _dispatch=plane, _run_config={key: 3})
+    assert told[0].filename == __file__
+    assert plane.count("gpu") == 1, "it is taken all the same"
+    plane.close()
+
+
+def test_a_key_of_a_run_config_that_is_near_none_is_somebodys_own(tmp_path: Path) -> None:
+    plane = Dispatch(tmp_path / "plane.sqlite")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        embed.submit(1, _dispatch=plane, _run_config={"timeout_s": 3, "python": "python3", "colour": "red", "p": 1})
     plane.close()
 
 

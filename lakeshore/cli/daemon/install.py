@@ -335,7 +335,8 @@ class _Installing:
             self._copied_by = launch.send(self._connection, host, self._launch_id, program, show=show)
         if code is not None:
             launch.send_code(self._connection, host, self._launch_id, code.path)
-            self._print(f"  code: {code.files} files ({code.size / 1024:.0f} KiB) of {asked.code}")
+            files = f"{code.files} file{'s' if code.files != 1 else ''}"
+            self._print(f"  code: {files} ({code.size / 1024:.1f} KiB) of {asked.code}")
         started = launch.start(
             self._connection,
             host,

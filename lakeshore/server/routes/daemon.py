@@ -218,7 +218,7 @@ async def _note(app: App, caller: Caller, asked: PollRequest, acks: _Acks) -> No
     app.workers.tell(ns, worker, asked.invocations)
     if app.workers.polled(ns, worker, capacity=asked.capacity, draining=asked.draining, holds=holds, signed=signed):
         await app.workers.left(ns, worker)
-    if asked.draining and not holds:
+    if asked.ended is not None or (asked.draining and not holds):  # its process is dead, or about to be
         app.dispatcher.pollers.left(ns, worker)
     if asked.updated_capabilities and not await app.workers.learn(ns, worker, plain(asked.updated_capabilities)):
         raise bad_field("updated_capabilities", "make the worker's row too large", status=413)
@@ -262,7 +262,8 @@ def _wish(app: App, ns: str, asked: PollRequest) -> Wish:
     foreign = asked.session is None
     if len(queues) > 1:
         queues = tuple(dict.fromkeys(queues))
-    app.dispatcher.pollers.heard(ns, asked.worker_id, queues, trio.current_time())
+    if asked.ended is None and not asked.draining:  # a last word is none of somebody who serves the queue
+        app.dispatcher.pollers.heard(ns, asked.worker_id, queues, trio.current_time())
     return Wish(
         ns=ns,
         queues=queues,

@@ -176,7 +176,8 @@ WORKERS: Final = Tab(
     fullest="kthe",
     ident=lambda row: str(row.get("id")),
     label=worker_label,
-    empty="no workers: `lakeshore daemon install <host>` puts a daemon onto a host, `lakeshore nymph` runs one here",
+    empty="no daemons: `lakeshore daemon install <host>` puts one onto a host, `lakeshore nymph` runs one here; "
+    "the processes of `lakeshore worker start` are with their queues",
 )
 
 QUEUES: Final = Tab(
@@ -219,7 +220,7 @@ INVOCATIONS: Final = Tab(
     fullest="kc",
     ident=lambda row: str(row.get("id")),
     label=lambda row: text(row.get("id")),
-    empty="no invocations: `lakeshore demo` shows some",
+    empty="no invocations: the calls of this namespace are here once a program submits some",
     keeps=("id", "state", "cancelling", "worker", "workerId", "queue", "attempt", "submittedAt", "functionQualname"),
 )
 
