@@ -3,6 +3,7 @@
 A body is stopped by an exception in its own thread, so that its `finally` blocks run. Only the watchdog thread decides
 and fires. In the main thread it fires with a signal, whose handler raises: that also ends a sleep, a read or a wait. In
 another thread it uses the interpreter's asynchronous exception, which is seen when the body runs Python code again.
+A signal that comes just before a sleep begins does not end it: one whose handler has not raised is sent again.
 A body that has not ended after the grace period is stopped once more; what is still there after another one is stuck,
 and `on_stuck` is called (a worker process replaces itself then; in a program of the user's nothing else can be done).
 K-11, K-35.
@@ -19,12 +20,16 @@ import threading
 from collections.abc import Callable
 from time import monotonic  # the watchdog goes on when a body breaks the module's own
 from types import FrameType, TracebackType
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 GRACE_S = 5.0
+_UNSEEN_S = 0.05
+"""Until a signal is sent again whose handler has not raised; then twice as long each time, so that a body which is deaf
+to signals is not kept from its system calls.
+"""
 _SIGNAL = signal.SIGURG  # ignored by default, so that one which comes late does nothing
 _IDLE_S = 3600.0
 
@@ -55,6 +60,7 @@ class Interrupter:
         self._serial = 0
         self._running = 0  # the serial of the body that may be interrupted, 0 for none
         self._held = False  # nothing may be raised now
+        self._raised = 0  # the serial of the body in which this stop of it was raised
         self._wanted: tuple[int, str] | None = None
         self._deadline: tuple[int, float] | None = None
         self._looks_at = 0.0  # when the watchdog looks at the deadline again
@@ -121,13 +127,17 @@ class Interrupter:
                 if self._async_set:
                     self._clear()
                 if self._wanted is not None and self.why() is not None:
-                    raise Interruption
+                    self._raise()
                 value = call(*args)
             finally:
                 self._held = False
         if self._wanted is not None and self.why() is not None:
-            raise Interruption
+            self._raise()
         return value
+
+    def _raise(self) -> NoReturn:
+        self._raised = self._running
+        raise Interruption
 
     def why(self) -> str | None:
         """What the last body was interrupted for: `timeout`, or what `interrupt` was given."""
@@ -140,8 +150,8 @@ class Interrupter:
             _raise_in(self._thread_id, None)
 
     def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
-        if not self._held and self._running and self.why() is not None:
-            raise Interruption
+        if not self._held and self._running and self._raised != self._running and self.why() is not None:
+            self._raise()
 
     # -- any thread
 
@@ -171,6 +181,7 @@ class Interrupter:
 
     def _watch(self) -> None:
         serial, times, again_at = 0, 0, 0.0  # the body that is being stopped
+        unseen_s, unseen_at = 0.0, 0.0
         while True:
             now = monotonic()
             deadline, wanted = self._deadline, self._wanted
@@ -181,8 +192,12 @@ class Interrupter:
                     serial, times, again_at = wanted[0], 0, now
                 if now >= again_at:
                     times, again_at = times + 1, now + self.grace_s
+                    unseen_s, unseen_at = _UNSEEN_S, now + _UNSEEN_S
                     self._stop(serial, wanted[1], times)
-                looks_at = again_at
+                elif now >= unseen_at and not self._is_seen(serial):
+                    unseen_s, unseen_at = unseen_s * 2, now + unseen_s * 2
+                    self._signal()
+                looks_at = again_at if self._is_seen(serial) else min(again_at, unseen_at)
             else:
                 looks_at = now + _IDLE_S if deadline is None or deadline[1] <= now else deadline[1]
             self._looks_at = looks_at
@@ -203,11 +218,19 @@ class Interrupter:
         if times > 2 and self._on_stuck is not None:
             self._on_stuck(why)
             return
+        self._raised = 0
         self._fire(serial, forced=times > 1)
+
+    def _is_seen(self, serial: int) -> bool:
+        """Whether no signal need be sent again to the body of that number."""
+        return not self._by_signal or self._raised == serial
+
+    def _signal(self) -> None:
+        signal.pthread_kill(self._thread_id, _SIGNAL)
 
     def _fire(self, serial: int, *, forced: bool) -> None:
         if self._by_signal:
-            signal.pthread_kill(self._thread_id, _SIGNAL)
+            self._signal()
             if not forced:
                 return
         if self._lock.acquire(blocking=False):

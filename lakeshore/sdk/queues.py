@@ -158,7 +158,8 @@ class SyncQueue:
     def cancel(self, inv_id: str) -> bool:
         """Cancel what has not begun: True when this call did it, False when it had ended or runs.
 
-        A running body is asked to stop; a success that is reported first wins. Raises DispatchError for an unknown id.
+        At a control plane a running body is asked to stop; on the local plane it goes on, and is not tried again. A
+        success that is reported first wins. Raises DispatchError for an unknown id.
         """
         with briefly:
             return bool(self.plane.cancel(inv_id))

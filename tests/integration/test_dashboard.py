@@ -234,7 +234,7 @@ def test_workers_rest_are_reset_terminated_and_removed(fleets: list[Fleet]) -> N
             await shown.until(lambda: shown.row("goes").endswith("[r]emove"))
             await shown.press("r", "y")
             await shown.until(lambda: "removed goes" in shown.said())
-            await shown.until(lambda: "no workers" in shown.text())
+            await shown.until(lambda: "no daemons" in shown.text())
 
     run(main)
 
@@ -328,7 +328,7 @@ def test_a_row_that_has_vanished_meanwhile_is_told_and_goes(server: Served) -> N
             assert server.call("DELETE", one.at()).status == 200
             await shown.press("k", "y")
             assert f"no worker '{one.id}'" in await done(shown, "✗")
-            await shown.until(lambda: "no workers" in shown.text())
+            await shown.until(lambda: "no daemons" in shown.text())
             await shown.press("k", "y")  # of nothing
             assert "[y/n]" not in shown.text()
 

@@ -498,6 +498,43 @@ def test_a_body_that_will_not_end_is_stopped_twice_and_then_reported_as_stuck() 
     assert stuck.is_set()
 
 
+def test_a_signal_that_ends_no_sleep_is_sent_again_long_before_the_grace_is_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sent: list[float] = []
+
+    def comes_before_the_sleep(thread_id: int, number: int) -> None:  # its handler runs, and the sleep begins after it
+        sent.append(time.monotonic())
+        if len(sent) > 2:
+            kill(thread_id, number)
+
+    kill = signal.pthread_kill
+    monkeypatch.setattr(signal, "pthread_kill", comes_before_the_sleep)
+    began = time.monotonic()
+    with Interrupter(grace_s=30) as interrupter:
+        interrupter.start()
+        interrupter.interrupt_current("cancelled")
+        with pytest.raises(KeyboardInterrupt):
+            time.sleep(30)
+        interrupter.finish()
+    assert time.monotonic() - began < 15
+    assert len(sent) == 3
+
+
+def test_a_body_that_was_stopped_is_left_to_its_own_end_for_the_whole_grace(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[int] = []
+    kill = signal.pthread_kill
+    monkeypatch.setattr(signal, "pthread_kill", lambda *how: (sent.append(1), kill(*how)))
+    with Interrupter(grace_s=30) as interrupter:
+        interrupter.start()
+        interrupter.interrupt_current("cancelled")
+        with pytest.raises(KeyboardInterrupt):
+            time.sleep(30)
+        time.sleep(0.5)  # what a `finally` of it does
+        interrupter.finish()
+    assert sent == [1]
+
+
 def test_nothing_is_raised_inside_a_shielded_call(interrupter: Interrupter) -> None:
     finished = []
 
