@@ -173,7 +173,7 @@ class Supervisor:
                 slot.code = ExitCode.OK
         if self._urged == 1:
             running = sum(slot.child is not None for slot in self._slots)
-            self.say(f"draining {running} worker{'s' if running != 1 else ''}; once more to stop the running job")
+            self.say(f"draining {running} worker{'s' if running != 1 else ''}; once more to stop what runs")
             self._signal(signal.SIGTERM)
             self._kill_at = now + self.kill_timeout
         elif self._urged == 2:

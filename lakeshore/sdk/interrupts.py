@@ -94,6 +94,11 @@ class Interrupter:
             signal.signal(_SIGNAL, self._previous)
             self._by_signal = False
 
+    @property
+    def busy(self) -> bool:
+        """Whether a body runs."""
+        return self._running != 0
+
     # -- the body's thread
 
     def start(self, timeout_s: float | None = None) -> int:

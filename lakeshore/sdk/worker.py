@@ -149,6 +149,11 @@ class Worker:
         self._draining = True
         self._interrupter.soon(self._drain_source)
 
+    @property
+    def busy(self) -> bool:
+        """Whether a body runs."""
+        return self._interrupter.busy
+
     def give_back(self) -> None:
         """Drain, and stop the running body: its job is reported as interrupted and may run again."""
         self.drain()

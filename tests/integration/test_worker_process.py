@@ -272,6 +272,7 @@ def test_an_idle_worker_ends_at_the_first_signal(q: SyncQueue, workers: Workers)
     q.result(inv, timeout=PATIENCE_S)
     worker.terminate()
     assert worker.wait(PATIENCE_S) == 0
+    assert "finishes" not in workers.log(), "nothing runs"
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])

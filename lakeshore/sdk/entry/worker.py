@@ -189,8 +189,9 @@ def _signals(worker: Worker) -> Iterator[list[int]]:
     def on_signal(number: int, _frame: Any) -> None:
         received.append(number)
         if len(received) == 1:
-            with contextlib.suppress(OSError):  # not print: what was interrupted may be in the middle of one
-                os.write(2, b"lakeshore worker: stopping when the running job finishes; once more stops the job\n")
+            if worker.busy:
+                with contextlib.suppress(OSError):  # not print: what was interrupted may be in the middle of one
+                    os.write(2, b"lakeshore worker: leaving when the running job finishes; once more stops it\n")
             worker.drain()
         elif len(received) == 2:
             worker.give_back()
