@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
+from contextlib import suppress
 from typing import cast
 
-from . import tls
+from . import addresses, tls
 from .async_core import AsyncStreamingResponse, BaseAsyncConnection, BaseAsyncPool
 from .errors import ConnectFailed
 from .interface import Limit
@@ -40,9 +42,14 @@ async def dial(target: Target, seconds: float) -> AioWire:
     name = target.host if target.tls else None
     try:
         async with asyncio.timeout(seconds):
-            _, wire = await loop.create_connection(
-                lambda: AioWire(loop), target.host, target.port, ssl=context, server_hostname=name
-            )
+            sock = await _connected(loop, target, seconds)
+            try:
+                _, wire = await loop.create_connection(
+                    lambda: AioWire(loop), sock=sock, ssl=context, server_hostname=name
+                )
+            except BaseException:  # also one that comes before the loop has taken it
+                sock.close()
+                raise
     except TimeoutError as error:
         raise ConnectFailed(
             f"{target.url}: no connection within {seconds:g} s. Check the address and firewalls in between",
@@ -58,6 +65,49 @@ async def dial(target: Target, seconds: float) -> AioWire:
             url=target.url,
         ) from error
     return wire
+
+
+async def _connected(loop: asyncio.AbstractEventLoop, target: Target, seconds: float) -> socket.socket:
+    """Raises TimeoutError, or the OSError of the last address. The loop's own resolver would be waited for at its end,
+    and its own connect gives the first address all the time.
+    """
+    until = loop.time() + seconds
+    found = addresses.literal(target.host, target.port) or await _found(loop, target)
+    for at, (family, where) in enumerate(found):
+        sock = socket.socket(family, socket.SOCK_STREAM)
+        sock.setblocking(False)
+        try:
+            async with asyncio.timeout(addresses.share(until - loop.time(), found, at)):
+                await loop.sock_connect(sock, where)
+        except OSError:
+            sock.close()
+            if at + 1 == len(found):
+                raise
+        except BaseException:
+            sock.close()
+            raise
+        else:
+            return sock
+    raise OSError(f"{target.host} has no address")
+
+
+async def _found(loop: asyncio.AbstractEventLoop, target: Target) -> list[addresses.Address]:
+    answer: asyncio.Future[list[addresses.Address]] = loop.create_future()
+
+    def tell(found: list[addresses.Address] | OSError) -> None:
+        if answer.done():
+            return
+        if isinstance(found, OSError):
+            answer.set_exception(found)
+        else:
+            answer.set_result(found)
+
+    def told(found: list[addresses.Address] | OSError) -> None:
+        with suppress(RuntimeError):  # the loop has ended, and nobody waits
+            loop.call_soon_threadsafe(tell, found)
+
+    addresses.look_up(target.host, target.port, told)
+    return await answer
 
 
 class AioWire(asyncio.BufferedProtocol):

@@ -23,6 +23,7 @@ from time import monotonic
 from types import TracebackType
 from typing import BinaryIO
 
+from . import addresses
 from .body import PIECE, Body, Upload, split_body
 from .errors import ConnectFailed, ConnectionLost, NetError, ProtocolViolation
 from .http1 import MAX_BODY, Exchange, HeaderItems, Route, build_request, plain_answer
@@ -254,9 +255,7 @@ class BlockingConnection:
         try:
             left = clock.left()
             limit = limit if left is None else min(left, limit)
-            # As bytes: for a `str` the codec of international names would be loaded, and a target's host is ASCII.
-            address = (target.host.encode(), target.port)
-            sock = socket.create_connection(address, timeout=limit)  # type: ignore[arg-type]
+            sock = addresses.connect(target.host, target.port, limit)
         except TimeoutError as error:
             raise ConnectFailed(
                 f"{url}: no connection within {limit:g} s. Check the address and firewalls in between", url=url

@@ -118,7 +118,7 @@ class AsyncHttp:
                     answer = await loop.wait(sent, deadline)
         except OutOfTime as late:
             raise outcomes.not_submitted(id, until - began, late) from None
-        return await self._result_of(sent, answer, timeout)
+        return await self._result_of(sent, answer, deadline, timeout)
 
     async def _upload(self, envelope: bytes, id: str, until: float) -> dict[str, Any]:
         """Arguments that travel beside the call, as a submit carries them. DispatchError for what no plane takes."""
@@ -127,18 +127,20 @@ class AsyncHttp:
     async def result(self, inv_id: str, *, timeout: float | None) -> bytes:  # noqa: ASYNC109  # documented
         """As `HttpDispatch.result`."""
         check_id(inv_id)
-        return await self._result_of(inv_id, await self._loop().wait(inv_id, after(timeout)), timeout)
+        deadline = after(timeout)
+        return await self._result_of(inv_id, await self._loop().wait(inv_id, deadline), deadline, timeout)
 
     async def _result_of(
         self,
         inv_id: str,
         answer: Mapping[str, Any] | None,
+        deadline: float,
         timeout: float | None,  # noqa: ASYNC109  # of the wait that is over
     ) -> bytes:
         """The packed result in the answer to a wait."""
         if answer is None:
             asked = {"invocation_id": inv_id, "timeout_s": 0}
-            until = time.monotonic() + limits.LAST_LOOK_S
+            until = deadline + limits.LAST_LOOK_S
             try:
                 answer = await self.call("POST", http_wire.AWAIT, asked, f"awaiting {inv_id}", until=until)
             except OutOfTime as late:

@@ -122,7 +122,7 @@ class HttpDispatch:
             sent, ended = self._sent(queue, envelope, id, deadline, until, options)
         except OutOfTime as late:
             raise outcomes.not_submitted(id, until - began, late) from None
-        return self._result(sent, left_of(deadline), timeout) if ended is None else self._result_of(ended)
+        return self._result(sent, deadline, timeout) if ended is None else self._result_of(ended)
 
     def _sent(
         self, queue: str, envelope: bytes, id_: str, deadline: float, until: float, options: Mapping[str, Any]
@@ -195,20 +195,19 @@ class HttpDispatch:
     def result(self, inv_id: str, *, timeout: float | None = 30.0, poll: float = 0.02) -> bytes:
         """As `Dispatch.result`: all waiting threads of a process share one long poll."""
         check_id(inv_id)
-        return self._result(inv_id, timeout, timeout)
+        return self._result(inv_id, after(timeout), timeout)
 
-    def _result(self, inv_id: str, left: float | None, timeout: float | None) -> bytes:
-        """Wait for as long as is `left` of `timeout`."""
+    def _result(self, inv_id: str, deadline: float, timeout: float | None) -> bytes:
+        """Wait for what is left of `timeout`."""
         watcher = self._state().watcher
-        answer = watcher.wait(inv_id, left)
+        answer = watcher.wait(inv_id, left_of(deadline))
         if answer is None:
             if watcher.trouble is not None:
                 raise outcomes.still(inv_id, "unknown", timeout, watcher.trouble)
             asked = {"invocation_id": inv_id, "timeout_s": 0}
+            until = deadline + limits.LAST_LOOK_S
             try:
-                now = self.client.call(
-                    "POST", http_wire.AWAIT, asked, f"awaiting {inv_id}", until=time.monotonic() + limits.LAST_LOOK_S
-                )
+                now = self.client.call("POST", http_wire.AWAIT, asked, f"awaiting {inv_id}", until=until)
             except OutOfTime as late:
                 raise outcomes.still(inv_id, "unknown", timeout, str(late)) from None
             if now["state"] == "pending":

@@ -15,8 +15,8 @@ from lakeshore.net.errors import NetError
 NEVER: Final = float("inf")
 GRACE_S: Final = 1.0
 """So much later than asked a server may answer a request that it held for as long as there was time."""
-LAST_LOOK_S: Final = 5.0
-"""So long a wait that is over asks what has become of its call."""
+LAST_LOOK_S: Final = 2.0
+"""So long after its end a wait may still ask what has become of its call."""
 
 
 class OutOfTime(Exception):  # no error of its own: the verb that had the limit says what it ended in
