@@ -42,16 +42,7 @@ def look_up(host: str, port: int, told: Callable[[list[Address] | OSError], None
 def connect(host: str, port: int, seconds: float) -> socket.socket:
     """A connected socket, whose timeout is what is left. Raises TimeoutError, or the OSError of the last address."""
     until = monotonic() + seconds
-    found: list[Address] | OSError | None = literal(host, port)
-    if found is None:
-        answer: queue.SimpleQueue[list[Address] | OSError] = queue.SimpleQueue()
-        look_up(host, port, answer.put)
-        try:
-            found = answer.get(timeout=seconds)
-        except queue.Empty:
-            raise TimeoutError from None
-        if isinstance(found, OSError):
-            raise found
+    found = literal(host, port) or _resolved(host, port, seconds)
     for at, (family, where) in enumerate(found):
         sock = socket.socket(family, socket.SOCK_STREAM)
         try:
@@ -75,6 +66,18 @@ def share(left_s: float, found: Sequence[Address], at: int) -> float:
     if left_s <= 0:
         raise TimeoutError
     return left_s / (len(found) - at)
+
+
+def _resolved(host: str, port: int, seconds: float) -> list[Address]:
+    answer: queue.SimpleQueue[list[Address] | OSError] = queue.SimpleQueue()
+    look_up(host, port, answer.put)
+    try:
+        found = answer.get(timeout=seconds)
+    except queue.Empty:
+        raise TimeoutError from None
+    if isinstance(found, OSError):
+        raise found
+    return found
 
 
 def _ask(host: str, port: int, flags: int) -> list[Address]:

@@ -7,37 +7,31 @@ Reference: python-sdk/dispatch.md.
 
 from __future__ import annotations
 
-import logging
 import os
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 import msgpack
 
-from ..plane import claims, delays, frames, queues, reports, retries, rows, submits
-from ..plane.contract import TERMINAL, Ended, Payload, Refused, Report, Settled, Submission, Wish
-from ..plane.contract import Claimed as Taken
+from ..plane import frames, queues, reports, retries, rows, submits
+from ..plane.contract import TERMINAL, Ended, Payload, Refused, Submission
 from ..plane.database import Durability
-from ..plane.runs import has_queued
 from ..plane.statements import SQL, Values
 from ..plane.transaction import Transaction
 from ..wire.states import LOCAL_NAMES
 from . import forks, local_losses, outcomes
-from .claimed import Claimed, check_kind
+from .claimed import Claimed
 from .errors import DispatchError
 from .hints import unused_login
 from .ids import check_id
-from .local_slate import LocalSlates, Name
+from .local_claims import LocalClaims
 from .local_source import LocalSource
 from .local_submission import Call, each, held, refusal, submission
 from .open_plane import OpenPlane
-from .sources import Ending, Work
 
 __all__ = ["Claimed", "Dispatch", "DispatchError"]
-
-log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 _INWARD = {shown: state for state, shown in LOCAL_NAMES.items()}
@@ -169,97 +163,12 @@ class Dispatch:
         self, queue: str, worker_id: str, *, kind: str = "fifo", temperature: float = 1.0, draw: float | None = None
     ) -> Claimed | None:
         """Take the next invocation, or None at once. It counts as begun, and is lost with this process."""
-        found = self.turn((), queue, worker_id, kind=kind, temperature=temperature, draw=draw)
+        found = self._claims().turn((), queue, worker_id, kind=kind, temperature=temperature, draw=draw)
         return found[0] if found else None
-
-    def turn(
-        self,
-        ended: Sequence[Report],
-        queue: str,
-        worker_id: str,
-        *,
-        capacity: int = 1,
-        kind: str = "fifo",
-        temperature: float = 1.0,
-        draw: float | None = None,
-    ) -> list[Claimed]:
-        """Settle how jobs ended and take the next ones, in one commit. One alone counts as begun; of several none
-        does.
-
-        Raises DispatchError when nothing was written; an ending that is not wanted any more is only logged.
-        """
-        check_kind(kind)
-        state = self._state()
-        if ended:
-            if state.time_to_bury():
-                local_losses.bury_the_dead(state)
-        elif not self._has_work(queue):
-            return []
-        promotes = state.time_to_promote()
-        wish = Wish(
-            ns=self.ns,
-            queues=(queue,),
-            worker=worker_id,
-            session=state.holder_id,
-            capacity=capacity,
-            kind=kind,
-            temperature=temperature,
-            draw=int.from_bytes(os.urandom(6), "big") / 2**48 if draw is None else draw,
-            start=capacity == 1,
-        )
-
-        def verb(tx: Transaction) -> tuple[list[Settled], Sequence[Taken], Collection[tuple[str, str]]]:
-            now = time.time()
-            settled = reports.settle_many(tx, ended, now)
-            promoted = delays.promote(tx, now, ns=self.ns, queue=queue) if promotes else ()
-            return settled, claims.claim(tx, wish, now), promoted
-
-        settled, taken, promoted = self._write(verb)
-        self._told(ended, settled)
-        for _ns, name in promoted:
-            self._ring_work(name)
-        found, unread = list[Claimed](), list[Report]()
-        for claim in taken:
-            self._handed.setdefault((claim.id, worker_id), set()).add(claim.claim)
-            try:
-                found.append(self._claimed(claim))
-            except DispatchError as exc:  # its arguments cannot be had: that is this job's failure, not the worker's
-                unread.append(self._failure(claim.id, worker_id, exc, retry=False, claim=claim.claim))
-        if unread:
-            self.leave(unread, ())
-            return found or self.turn(
-                (), queue, worker_id, capacity=capacity, kind=kind, temperature=temperature, draw=draw
-            )
-        return found
-
-    def leave(self, ended: Sequence[Report], unbegun: Sequence[Name]) -> None:
-        """Settle how jobs ended and give back claims that have not begun, in one commit; as in `turn`."""
-
-        def verb(tx: Transaction) -> tuple[list[Settled], set[tuple[str, str]]]:
-            now = time.time()
-            settled = reports.settle_many(tx, ended, now)
-            return settled, local_losses.give_back(tx, unbegun, now)
-
-        settled, freed = self._write(verb)
-        self._told(ended, settled)
-        local_losses.ring_given_back(self._state(), freed)
-
-    def pass_on(self, queue: str) -> None:
-        """Whoever was woken for one job wakes the next for what else there is."""
-        if self._state().has_mail() or self.count(queue):
-            self._ring_work(queue)
-
-    def prefetched(self) -> LocalSlates | None:
-        """Where worker loops note what they have prefetched; None where they cannot."""
-        return self._state().slates
-
-    def awaited(self, ended: Sequence[Report]) -> bool:
-        """Whether somebody may be waiting for one of these endings."""
-        return self._state().bells.awaited("done", *(f"frames/{report.id}" for report in ended))
 
     def source(self, queue: str, worker_id: str, *, once: bool, **options: Any) -> LocalSource:
         """Where a worker loop gets its jobs from; with `once` one at a time."""
-        return LocalSource(self, queue, worker_id, once=once, **options)
+        return LocalSource(self, self._claims(), queue, worker_id, once=once, **options)
 
     def wait_for_work(self, queue: str, timeout_s: float) -> None:
         """Sleep until `queue` may have work, or for `timeout_s`."""
@@ -282,7 +191,8 @@ class Dispatch:
         last_seq: int | None = None,
     ) -> None:
         """Settle a claimed invocation as succeeded. Raises DispatchError when it is not this worker's any more."""
-        self.settle(self._success(inv_id, worker_id, result or b"", claim=claim, last_seq=last_seq))
+        mine = self._claims()
+        mine.settle(mine.success(inv_id, worker_id, result or b"", claim=claim, last_seq=last_seq))
 
     def nack(
         self,
@@ -296,26 +206,8 @@ class Dispatch:
         outcome: str = "failed",
     ) -> None:
         """Report a failed attempt: the invocation runs again while attempts remain and `retry` is true."""
-        self.settle(self._failure(inv_id, worker_id, error, retry=retry, claim=claim, retries=retries, outcome=outcome))
-
-    def report_of(self, work: Work, worker_id: str, ending: Ending, *, retries: int) -> Report:
-        """How a job of this plane ended, ready to be settled; a large result is in its file then."""
-        if ending.outcome == "succeeded":
-            return self._success(work.id, worker_id, ending.result, claim=work.claim, last_seq=ending.last_seq)
-        return self._failure(
-            work.id,
-            worker_id,
-            ending.error,
-            retry=ending.retry,
-            claim=work.claim,
-            retries=retries,
-            outcome=ending.outcome,
-        )
-
-    def settle(self, report: Report) -> None:
-        """Settle a claim of this plane. Raises DispatchError when it is not its worker's any more."""
-        settled = self._write(lambda tx: reports.settle(tx, report, time.time()))
-        self._state().bells.ring("done", *self._heard(report, settled))
+        mine = self._claims()
+        mine.settle(mine.failure(inv_id, worker_id, error, retry=retry, claim=claim, retries=retries, outcome=outcome))
 
     # -- frames
 
@@ -326,7 +218,7 @@ class Dispatch:
 
         The END of a stream is written when the invocation is settled; a `final` frame is answered and not stored.
         """
-        number = claim if claim is not None else self._any_claim_of(inv_id)
+        number = claim if claim is not None else self._claims().any_claim_of(inv_id)
         done = self._write(
             lambda tx: frames.append(tx, self.ns, inv_id, frame_bytes, time.time(), claim=number, seq=seq, final=final)
         )
@@ -429,6 +321,9 @@ class Dispatch:
                 self._current = OpenPlane(self.path, self._durability)
             return self._current
 
+    def _claims(self) -> LocalClaims:
+        return LocalClaims(self.ns, self._state, self._handed)
+
     def _write(self, verb: Callable[[Transaction], T]) -> T:
         return self._state().write(verb)
 
@@ -451,114 +346,6 @@ class Dispatch:
 
     def _ring_work(self, queue: str) -> None:
         self._state().ring_work(self.ns, queue)
-
-    def _claimed(self, taken: Taken) -> Claimed:
-        config = msgpack.unpackb(taken.run_config, strict_map_key=False)
-        return Claimed(
-            id=taken.id,
-            envelope=self._state().fetch(taken.args, f"the arguments of {taken.id}"),
-            attempt=taken.attempt,
-            queue=taken.queue,
-            claim=taken.claim,
-            first_seq=taken.first_seq,
-            timeout_s=config.get("timeout_s"),
-        )
-
-    def _claim_of(self, inv_id: str, worker_id: str, claim: int | None) -> int:
-        if claim is not None:
-            return claim
-        handed = self._handed.get((inv_id, worker_id), set())
-        if len(handed) != 1:
-            raise DispatchError(
-                f"worker {worker_id!r} does not hold invocation {inv_id} here"
-                if not handed
-                else f"worker {worker_id!r} was handed invocation {inv_id} more than once; pass claim= to say which"
-            )
-        return next(iter(handed))
-
-    def _any_claim_of(self, inv_id: str) -> int:
-        handed = [c for (id_, _worker), numbers in self._handed.items() if id_ == inv_id for c in numbers]
-        if len(handed) != 1:
-            raise DispatchError(
-                f"invocation {inv_id} is not held here; claim it first"
-                if not handed
-                else f"invocation {inv_id} was handed out more than once; pass claim= to say which"
-            )
-        return handed[0]
-
-    def _success(
-        self, inv_id: str, worker_id: str, result: bytes, *, claim: int | None, last_seq: int | None
-    ) -> Report:
-        return Report(
-            ns=self.ns,
-            id=inv_id,
-            outcome="succeeded",
-            claim=self._claim_of(inv_id, worker_id, claim),
-            worker=worker_id,
-            result=self._state().keep(inv_id, "result", result),
-            last_seq=last_seq,
-        )
-
-    def _failure(
-        self,
-        inv_id: str,
-        worker_id: str,
-        error: object,
-        *,
-        retry: bool,
-        claim: int | None,
-        retries: int | None = None,
-        outcome: str = "failed",
-    ) -> Report:
-        return Report(
-            ns=self.ns,
-            id=inv_id,
-            outcome=outcome,  # type: ignore[arg-type]  # the worker passes failed, killed or timeout
-            claim=self._claim_of(inv_id, worker_id, claim),
-            worker=worker_id,
-            error=msgpack.packb(outcomes.as_error(error)),
-            retry=retry,
-            retries=retries,
-        )
-
-    def _told(self, ended: Sequence[Report], settled: Sequence[Settled]) -> None:
-        bells: list[str] = []
-        for report, outcome in zip(ended, settled, strict=True):
-            try:
-                bells += self._heard(report, outcome)
-            except DispatchError as exc:
-                log.warning("the ending of %s was not taken: %s", report.id, exc)
-        if bells:
-            self._state().bells.ring("done", *bells)
-
-    def _heard(self, report: Report, settled: Settled) -> tuple[str, ...]:
-        """What became of a report; the bells to ring. Raises DispatchError when it was not taken."""
-        if settled.result == "gap":
-            raise DispatchError(f"invocation {report.id} cannot be settled before frame {settled.expected} is stored")
-        numbers = self._handed.get((report.id, str(report.worker)))
-        if numbers is not None and report.claim in numbers:
-            numbers.discard(report.claim)
-            if not numbers:
-                del self._handed[report.id, str(report.worker)]
-        if settled.result == "stale":
-            raise DispatchError(
-                f"worker {report.worker!r} does not hold invocation {report.id} any more"
-                + (f" (it is {settled.state})" if settled.state else " (it is unknown here)")
-            )
-        again = settled.state == "queued" and settled.queue is not None
-        return (f"frames/{report.id}", *((f"work/{self.ns}/{settled.queue}", f"work/{self.ns}/*") if again else ()))
-
-    def _has_work(self, queue: str) -> bool:
-        """Whether a claim is worth a commit. Before saying no, what dead processes held goes back."""
-        if queue.endswith("*"):
-            local_losses.bury_the_dead(self._state())
-            self._state().due_in_s(self.ns, queue)
-            return True
-        if self._state().time_to_bury() or not (self._state().has_mail() or has_queued(self._rows, self.ns, queue)):
-            local_losses.bury_the_dead(self._state())
-        else:
-            return True
-        return has_queued(self._rows, self.ns, queue) or self._state().due_in_s(self.ns, queue) <= 0
 
     def _follow(
         self, channel: int, bell_name: str, what: str, since: int, timeout: float | None, over: Callable[[], bool]

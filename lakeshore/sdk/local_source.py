@@ -20,7 +20,8 @@ from ..plane.contract import PlaneFailed, Report
 from ..wire.messages import MAX_PREFETCH
 from .claimed import Claimed
 from .errors import DispatchError
-from .local_slate import LocalSlate, Name
+from .local_claims import LocalClaims
+from .local_slate import LocalSlate, LocalSlates, Name
 from .slate import LONG_S
 from .sources import Ending, PlaneSource, Work
 from .teller import Teller
@@ -38,9 +39,10 @@ LATE_S = 0.01
 class LocalSource(PlaneSource):
     """Claims of a `Dispatch`: several at a time while jobs are short, of a queue in the order of age."""
 
-    def __init__(self, plane: Any, queue: str, worker: str, *, once: bool, **options: Any) -> None:
+    def __init__(self, plane: Any, claims: LocalClaims, queue: str, worker: str, *, once: bool, **options: Any) -> None:
         super().__init__(plane, queue, worker, **options)
-        self._one_by_one = once or self._order["kind"] not in ("fifo", "priority") or plane.prefetched() is None
+        self._claims = claims
+        self._one_by_one = once or self._order["kind"] not in ("fifo", "priority") or claims.prefetched() is None
         self._unsaid: list[Report] = []
         self._ready: deque[Claimed] = deque()
         self._slate: tuple[LocalSlate, str] | None = None
@@ -82,7 +84,7 @@ class LocalSource(PlaneSource):
             self.plane.wait_for_work(self._queue, min(wait_s, LONG_S) if self._may_rescue else wait_s)
             found = self._take()
             if found is not None:
-                self.plane.pass_on(self._queue)
+                self._claims.pass_on(self._queue)
         return found
 
     def begin(self, work: Work, stop: Callable[[str], None]) -> None:
@@ -99,7 +101,7 @@ class LocalSource(PlaneSource):
         """A large result is in its file then. While there is no room for it, the worker waits; the body has run."""
         while True:
             try:
-                report: Report = self.plane.report_of(work, self._worker, ending, retries=self._retries)
+                report: Report = self._claims.report_of(work, self._worker, ending, retries=self._retries)
             except DispatchError as exc:
                 passing = isinstance(exc.__cause__, PlaneFailed)
                 if passing and not self._draining:
@@ -124,25 +126,30 @@ class LocalSource(PlaneSource):
         else:
             for report in self._unsaid:
                 log.error("the ending of %s could not be said: it may run again", report.id)
-        self.plane.pass_on(self._queue)
+        self._claims.pass_on(self._queue)
         if self._slate is not None:
             self._slate[0].close()
-            self.plane.prefetched().remove(self._slate[1])
+            self._slates().remove(self._slate[1])
             self._slate = None
 
     def _gather(self) -> None:
         """Let endings wait for company, if jobs come and nobody waits for what ended."""
         if self._unsaid and self._busy and not self._one_by_one:
             left = self._said_at + GATHER_S - time.monotonic()
-            if left > 0 and not self.plane.awaited(self._unsaid):
+            if left > 0 and not self._claims.awaited(self._unsaid):
                 time.sleep(left)
+
+    def _slates(self) -> LocalSlates:
+        found = self._claims.prefetched()
+        assert found is not None, "several are taken at once only where they can be noted"
+        return found
 
     def _capacity(self) -> int:
         if self._one_by_one or not self._busy or self._job_s > GATHER_S / 2:
             return 1
         if self._slate is None:
             try:
-                self._slate = self.plane.prefetched().make()
+                self._slate = self._slates().make()
             except OSError as exc:
                 log.warning("jobs are taken one by one: %s", exc)
                 self._one_by_one = True
@@ -153,7 +160,7 @@ class LocalSource(PlaneSource):
         ended, capacity = self._unsaid, self._capacity()
         self._said_at = time.monotonic()
         try:
-            found: list[Claimed] = self.plane.turn(ended, self._queue, self._worker, capacity=capacity, **self._order)
+            found: list[Claimed] = self._claims.turn(ended, self._queue, self._worker, capacity=capacity, **self._order)
         except DispatchError as exc:
             if not ended or not isinstance(exc.__cause__, PlaneFailed):
                 raise
@@ -180,7 +187,7 @@ class LocalSource(PlaneSource):
 
     def _rescued(self) -> bool:
         """Whether something that waited behind a long job elsewhere is free now."""
-        slates, now = self.plane.prefetched(), time.monotonic()
+        slates, now = self._claims.prefetched(), time.monotonic()
         if slates is None:
             return False
         if now < self._looked_at + LONG_S:
@@ -191,7 +198,7 @@ class LocalSource(PlaneSource):
         if not names:
             return False
         try:
-            self.plane.leave((), names)
+            self._claims.leave((), names)
         except DispatchError as exc:
             if not isinstance(exc.__cause__, PlaneFailed):
                 raise
@@ -214,7 +221,7 @@ class LocalSource(PlaneSource):
             return
         self._said_at = time.monotonic()
         try:
-            self.plane.leave(self._unsaid, unbegun)
+            self._claims.leave(self._unsaid, unbegun)
         except DispatchError as exc:
             if not isinstance(exc.__cause__, PlaneFailed):
                 raise

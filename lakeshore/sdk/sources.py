@@ -91,7 +91,7 @@ class PlaneSource:
         self.plane = plane
         self.local = bool(getattr(plane, "local", True))
         self._queue, self._worker, self._poll_s, self._retries = queue, worker, poll_s, retries
-        self._order = {"kind": kind, "temperature": temperature}
+        self._order: dict[str, Any] = {"kind": kind, "temperature": temperature}
         self._draining = False
 
     def next(self, wait_s: float) -> Work | None:

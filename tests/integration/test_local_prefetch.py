@@ -262,7 +262,7 @@ def test_a_body_that_kills_its_worker_costs_its_neighbours_nothing(plane: Dispat
 def test_where_no_slate_can_be_written_jobs_are_taken_one_by_one(
     plane: Dispatch, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    slates = plane.prefetched()
+    slates = plane._claims().prefetched()
     assert slates is not None
 
     def full() -> None:
@@ -291,7 +291,7 @@ def test_where_no_slate_can_be_written_jobs_are_taken_one_by_one(
     ids=["empty", "half a head", "no list", "a blank list", "no names", "half a list"],
 )
 def test_a_slate_that_was_killed_at_birth_or_cut_says_nothing_and_ends_nobody(plane: Dispatch, left: bytes) -> None:
-    slates = plane.prefetched()
+    slates = plane._claims().prefetched()
     assert slates is not None
     submitted(plane, "a", "b")
     directory = Path(f"{plane.path}.d", "workers")
@@ -439,7 +439,7 @@ def test_who_dies_between_taking_away_and_giving_back_leaves_it_to_others(plane:
     work = warm(plane, long, "a", "b")
     long.begin(work, lambda why: None)
     time.sleep(LONG_S * 2)
-    slates = plane.prefetched()
+    slates = plane._claims().prefetched()
     assert slates is not None
     assert [id_ for _ns, id_, _claim in slates.revoke_behind_long(None)[0]] == ["b"]
     other = source_of(plane, "other")

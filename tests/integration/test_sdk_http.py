@@ -274,6 +274,8 @@ def test_no_child_hangs_that_is_forked_while_threads_are_in_the_plane(server: se
                     plane.submit(queue, b"", id=new_id())
                     plane.count(queue)
 
+        plane.submit(queue, b"", id=new_id())
+        asyncio.run(gather())  # Python's import locks are not ours: what is loaded late is loaded before the forks
         threads = [threading.Thread(target=run, args=(me,)) for me in range(4)]
         for thread in threads:
             thread.start()
