@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
+import sys
 from contextlib import suppress
 from typing import cast
 
@@ -38,6 +39,8 @@ class AsyncPool(BaseAsyncPool):
 async def dial(target: Target, seconds: float) -> AioWire:
     """Connect within `seconds`; ConnectFailed or TlsError."""
     loop = asyncio.get_running_loop()
+    if (there := _connected_at_once(target)) is not None:
+        return AioWire(loop, there)
     context = tls.context_for(target) if target.tls else None
     name = target.host if target.tls else None
     try:
@@ -65,6 +68,29 @@ async def dial(target: Target, seconds: float) -> AioWire:
             url=target.url,
         ) from error
     return wire
+
+
+def _connected_at_once(target: Target) -> socket.socket | None:
+    """A connected socket, where there is nothing to wait for; None leaves the connecting, and its errors, to the loop.
+
+    On its loopback Linux has a listener's answer before `connect` returns.
+    """
+    if target.tls or not target.is_loopback or sys.platform != "linux":
+        return None
+    found = addresses.literal(target.host, target.port)
+    if found is None:
+        return None
+    family, where = found[0]
+    made = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        made.setblocking(False)
+        made.connect_ex(where)
+        made.getpeername()
+        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    except OSError:
+        made.close()
+        return None
+    return made
 
 
 async def _connected(loop: asyncio.AbstractEventLoop, target: Target, seconds: float) -> socket.socket:
@@ -111,10 +137,15 @@ async def _found(loop: asyncio.AbstractEventLoop, target: Target) -> list[addres
 
 
 class AioWire(asyncio.BufferedProtocol):
-    """`Wire` for asyncio. One timer serves all waits of a connection: it moves only when a deadline comes nearer."""
+    """`Wire` for asyncio. One timer serves all waits of a connection: it moves only when a deadline comes nearer.
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    Made with a connected socket it sends what that takes at once: the loop comes to know of it one turn later, and
+    that turn may be a long one.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, connected: socket.socket | None = None) -> None:
         self._loop = loop
+        self._connected = connected
         self._transport: asyncio.Transport | None = None
         self._buffer = memoryview(bytearray(_RECEIVE))
         self._received: list[bytes] = []
@@ -137,6 +168,8 @@ class AioWire(asyncio.BufferedProtocol):
             self._deadline = self._loop.time() + timeout
 
     async def send(self, data: bytes | memoryview) -> None:
+        if self._connected is not None:
+            data = await self._send_first(self._connected, data)
         self._raise_if_broken()
         assert self._transport is not None
         self._transport.write(data)
@@ -145,6 +178,20 @@ class AioWire(asyncio.BufferedProtocol):
             while not self._writing and not self._received and not self._ended:
                 await self._wait()
             self._raise_if_broken()
+
+    async def _send_first(self, connected: socket.socket, data: bytes | memoryview) -> memoryview:
+        """What is left of the data; from here on the loop has the socket."""
+        try:
+            sent = connected.send(data)
+        except BlockingIOError:
+            sent = 0
+        self._connected = None
+        try:
+            await self._loop.create_connection(lambda: self, sock=connected)
+        except BaseException:  # also one that comes before the loop has taken it
+            connected.close()
+            raise
+        return memoryview(data)[sent:]
 
     async def receive(self) -> bytes:
         if not self._received:
@@ -173,6 +220,9 @@ class AioWire(asyncio.BufferedProtocol):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        if self._connected is not None:
+            self._connected.close()
+            self._connected = None
         if self._transport is not None and not self._loop.is_closed():
             self._transport.abort()
         if not self._ended:

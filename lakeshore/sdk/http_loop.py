@@ -26,18 +26,23 @@ from .watcher import POLL_S, patience
 if TYPE_CHECKING:
     from .http_async import AsyncHttp
 
+FIRST_ITEMS = 64
+"""So many leave beside a sender that waits for company, or for an answer; with each more sender twice as many. The
+server works on the first ones while the others are still being made: the loop may take long for one turn.
+"""
 MAX_SENDERS = 8
-"""So many full batches may be on their way at once."""
 
 
 class _Waiter:
     """A task that waits for an end until `deadline`. What keeps its future is the answer, or None: look again."""
 
-    __slots__ = ("deadline", "future")
+    __slots__ = ("deadline", "future", "sends")
 
     def __init__(self, future: LoopFuture, deadline: float) -> None:
         self.future = future
         self.deadline = deadline
+        self.sends = False
+        """Whether it is busy with a request that carries submits."""
 
 
 class _Leaving(_Waiter):
@@ -47,7 +52,7 @@ class _Leaving(_Waiter):
     One that is `awaited` becomes a waiter for `id`, until its deadline, when it is simply taken.
     """
 
-    __slots__ = ("awaited", "gone", "id", "item", "perhaps", "sends", "sent", "until")
+    __slots__ = ("awaited", "gone", "id", "item", "perhaps", "sent", "until")
 
     def __init__(
         self, future: LoopFuture, item: dict[str, Any], until: float, *, awaited: bool, deadline: float = NEVER
@@ -59,7 +64,6 @@ class _Leaving(_Waiter):
         self.id = ""
         self.sent = False
         self.gone = False
-        self.sends = False
         self.perhaps = False
         """Whether a try of it that got no answer may have reached the server."""
 
@@ -136,19 +140,22 @@ class HttpLoop:
 
     async def _leave(self, leaving: _Leaving) -> Any:
         """Each task puts its item into the outbox. One sends what is there, once a turn of the loop has brought it
-        company; a full batch leaves at once. Who has its own answer leaves the sending to one that still waits.
+        company; what is enough beside it leaves at once. Who has its own answer leaves the sending to one that still
+        waits.
         """
         self._outbox.append(leaving)
         self._alarm.set_before(leaving.until)
+        enough = min(FIRST_ITEMS << max(0, self._senders - 1), MAX_ITEMS)
         try:
-            if not self._senders or (len(self._outbox) >= MAX_ITEMS and self._senders < MAX_SENDERS):
-                await self._send(leaving)
             while not leaving.sent:
+                if self._may_send(enough):
+                    await self._send(leaving)
+                    continue
                 answer = await leaving.future
                 if answer is not None or leaving.is_waiter():
                     return answer
-                leaving.future = self._future()  # it was asked to send
-                await self._send(leaving)
+                leaving.future = self._future()
+                enough = FIRST_ITEMS  # it was asked to send
         except BaseException:
             leaving.gone = True
             if not leaving.sent and leaving in self._outbox:
@@ -161,7 +168,7 @@ class HttpLoop:
         self._senders += 1
         mine.sends = True
         try:
-            if len(self._outbox) < MAX_ITEMS:
+            if len(self._outbox) < FIRST_ITEMS:
                 await sleep(0)
             while self._outbox and not mine.sent:
                 await self._send_batch(mine)
@@ -172,8 +179,13 @@ class HttpLoop:
                 self._alarm.set_before(mine.until)  # it may have rung while this was not told
             self._ask_to_send()
 
+    def _may_send(self, enough: int = FIRST_ITEMS) -> bool:
+        """Whether the outbox has something, and nobody sends, or it is enough for one more sender."""
+        waiting = len(self._outbox)
+        return waiting > 0 if not self._senders else waiting >= enough and self._senders < MAX_SENDERS
+
     def _ask_to_send(self) -> None:
-        if self._outbox and not self._senders:
+        if self._may_send():
             _keep(self._outbox[0].future, None)
 
     async def _send_batch(self, mine: _Leaving) -> None:
@@ -342,12 +354,15 @@ class HttpLoop:
 
     def _hand_over(self) -> None:
         """When nobody leads, wake one that still waits: it leads from here."""
-        if self._leading or self._heir is not None or not self._waiters:
+        if self._leading or self._heir is not None:
             return
-        id_, waiting = next(iter(self._waiters.items()))
-        self._heir = waiting[0]
-        self._dismiss(id_, self._heir)
-        _keep(self._heir.future, None)
+        for id_, waiting in self._waiters.items():
+            for waiter in waiting:
+                if not waiter.sends:  # one that does comes to the watch by itself, once it is free
+                    self._heir = waiter
+                    self._dismiss(id_, waiter)
+                    _keep(waiter.future, None)
+                    return
 
     def _time_is_over(self) -> None:
         now, next_at = time.monotonic(), NEVER

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
@@ -340,6 +341,49 @@ def test_a_cancelled_request_closes_its_connection_and_nobody_reads_its_answer(l
 
         loop.run(main)
         assert server.connections == 2
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a connection on the loopback takes a turn of the loop")
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+def test_a_request_to_this_machine_has_left_before_the_loop_turns_again(host: str) -> None:
+    """The loop may be long in one turn, with the other tasks of a large `gather`."""
+    seen = threading.Event()
+
+    def script(served: Served) -> None:
+        while (request := served.read_request()) is not None:
+            seen.set()
+            served.answer(request[1])
+
+    async def main() -> None:
+        async with aio.AsyncPool(server.target) as pool:
+            for body in (b"on a new connection", b"on a kept one"):
+                seen.clear()
+                asked = asyncio.ensure_future(pool.request("POST", "/", body=body))
+                in_that_turn: list[bool] = []
+                asyncio.get_running_loop().call_soon(lambda: in_that_turn.append(seen.wait(10)))  # noqa: B023
+                assert (await asked).body == body
+                assert in_that_turn == [True]
+
+    with scripted(script, host=host) as server:
+        Asyncio.run(main)
+        assert server.connections == 1
+
+
+def test_a_request_that_is_cancelled_in_the_turn_that_sends_it_leaves_nothing_open() -> None:
+    async def main() -> None:
+        async with aio.AsyncPool(server.target, max_connections=1) as pool:
+            for size in (1, 32 * 2**20):  # whole in the socket's buffer, and not
+                asked = asyncio.ensure_future(pool.request("POST", "/", body=bytes(size)))
+                asyncio.get_running_loop().call_soon(asked.cancel)
+                with pytest.raises(asyncio.CancelledError):
+                    await asked
+                assert pool.idle == 0
+            assert (await pool.request("POST", "/", body=b"next")).body == b"next"
+            await asyncio.to_thread(server.closed, 2)
+
+    with scripted(Served.echo_for_ever) as server:
+        Asyncio.run(main)
+        assert server.connections == 3
 
 
 def test_a_cancelled_stream_closes_its_connection(loop: Loop) -> None:

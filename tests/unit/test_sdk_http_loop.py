@@ -1,4 +1,4 @@
-"""A task that has gone while it sent for others is nobody's to wake: what it left on its way holds up none of them."""
+"""Many calls of one turn leave in growing batches; who sends for others, or has gone meanwhile, holds up nobody."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import pytest
 
 from lakeshore.sdk import http_wire
 from lakeshore.sdk.errors import DispatchError
-from lakeshore.sdk.http_loop import HttpLoop
+from lakeshore.sdk.http_loop import FIRST_ITEMS, MAX_SENDERS, HttpLoop
 from lakeshore.sdk.limits import NEVER
 from lakeshore.sdk.submitter import MAX_ITEMS
 
 PATIENCE_S = 30.0
-FULL = [f"i{n}" for n in range(MAX_ITEMS)]
-"""The calls of a first, full batch: its last one sends it. The first one sends `LONE`, which came behind them."""
-LONE = f"i{MAX_ITEMS}"
+FIRST = [f"i{n}" for n in range(FIRST_ITEMS)]
+"""The calls of a first batch: its last one sends it. The first one sends `LONE`, which came behind them."""
+LONE = f"i{FIRST_ITEMS}"
 
 
 class Wire:
@@ -57,13 +57,17 @@ async def until(what: Callable[[], bool]) -> None:
             await asyncio.sleep(0)
 
 
+def called(wire: Wire, ids: list[str]) -> list[asyncio.Task[Any]]:
+    loop: Any = HttpLoop(wire)  # type: ignore[arg-type]  # the part of it that a loop needs
+    calls: list[Coroutine[Any, Any, Any]] = [loop.call({"invocation_id": id_}, NEVER, NEVER) for id_ in ids]
+    return [asyncio.create_task(call) for call in calls]
+
+
 async def sent(wire: Wire) -> list[asyncio.Task[Any]]:
     """Every call is on its way."""
-    loop: Any = HttpLoop(wire)  # type: ignore[arg-type]  # the part of it that a loop needs
-    calls: list[Coroutine[Any, Any, Any]] = [loop.call({"invocation_id": id_}, NEVER, NEVER) for id_ in (*FULL, LONE)]
-    tasks = [asyncio.create_task(call) for call in calls]
+    tasks = called(wire, [*FIRST, LONE])
     await until(lambda: len(wire.submits) == 2)
-    assert [ids for ids, _ in wire.submits] == [FULL, [LONE]]
+    assert [ids for ids, _ in wire.submits] == [FIRST, [LONE]]
     return tasks
 
 
@@ -81,6 +85,62 @@ async def again(wire: Wire) -> asyncio.Future[Any]:
     return answer
 
 
+def test_calls_of_one_turn_leave_in_growing_batches_before_the_last_of_them_is_made() -> None:
+    grown = [64, 128, 256, 256, 256, 256, 256]
+    behind = 1000
+    assert (grown[0], grown[2], len(grown)) == (FIRST_ITEMS, MAX_ITEMS, MAX_SENDERS - 1)
+    ids = [f"i{n}" for n in range(sum(grown) + behind)]
+
+    def there() -> list[int]:
+        return [len(batch) for batch, answer in wire.submits if not answer.done()]
+
+    async def main() -> list[Any]:
+        tasks = called(wire, ids)
+        in_that_turn: list[list[int]] = []
+        asyncio.get_running_loop().call_soon(lambda: in_that_turn.append(there()))
+        await until(lambda: bool(in_that_turn))
+        assert in_that_turn == [grown]
+        await until(lambda: len(there()) == MAX_SENDERS)  # and the one that waited for company
+        left = behind - MAX_ITEMS
+        while left > 0:  # each answer lets another one send, and no more than that
+            n = next(n for n, (_, answer) in enumerate(wire.submits) if not answer.done())
+            more = len(wire.submits) + 1
+            wire.submits[n][1].set_result(None)
+            await until(lambda more=more: len(wire.submits) == more)  # type: ignore[misc]
+            assert len(there()) == MAX_SENDERS
+            left -= len(wire.submits[-1][0])
+        for _, answer in wire.submits:
+            if not answer.done():
+                answer.set_result(None)
+        await until(lambda: len(wire.polls) == 1)
+        assert sorted(id_ for batch, _ in wire.submits for id_ in batch) == sorted(ids)
+        wire.end(0, ids)
+        return await asyncio.gather(*tasks)
+
+    wire = Wire()
+    assert [id_ for id_, _answer in asyncio.run(main())] == ids
+
+
+@pytest.mark.inventory("K-21")
+def test_the_watch_is_read_while_one_whose_call_was_taken_still_sends_for_others() -> None:
+    async def main() -> list[Any]:
+        wire = Wire()
+        tasks = await sent(wire)
+        wire.submits[0][1].set_result(None)
+        await until(lambda: len(wire.polls) == 1)
+        wire.end(0, [FIRST[-1]])  # whoever read this poll goes; the first call sends the lone one
+        await until(lambda: len(wire.polls) == 2)
+        wire.end(1, FIRST[:-1])
+        ended = await asyncio.gather(*tasks[1:-1])
+        assert not tasks[0].done()
+        wire.submits[1][1].set_result(None)
+        await until(lambda: len(wire.polls) == 3)
+        wire.end(2, [LONE])
+        return [await tasks[0], *ended, await tasks[-1]]
+
+    assert [id_ for id_, _answer in asyncio.run(main())] == [*FIRST, LONE]
+
+
 @pytest.mark.inventory("K-21")
 def test_who_went_while_it_sent_for_others_does_not_inherit_the_watch() -> None:
     async def main() -> list[Any]:
@@ -90,12 +150,12 @@ def test_who_went_while_it_sent_for_others_does_not_inherit_the_watch() -> None:
         wire.submits[0][1].set_result(None)
         (await again(wire)).set_result(None)
         await until(lambda: len(wire.polls) == 1)
-        wire.end(0, FULL[1:])
+        wire.end(0, FIRST[1:])
         await until(lambda: len(wire.polls) == 2)  # the lone one leads now
         wire.end(1, [LONE])
         return await asyncio.gather(*tasks[1:])
 
-    assert [id_ for id_, _answer in asyncio.run(main())] == [*FULL[1:], LONE]
+    assert [id_ for id_, _answer in asyncio.run(main())] == [*FIRST[1:], LONE]
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
