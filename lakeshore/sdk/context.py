@@ -110,6 +110,11 @@ def _place(path: Path, content: bytes) -> None:
 _AMBIENT: ContextVar[RunContext | None] = ContextVar("lakeshore_run_context", default=None)
 
 
+def ambient() -> RunContext | None:
+    """The ambient context; None outside every scope."""
+    return _AMBIENT.get()
+
+
 def current() -> RunContext:
     """The ambient context; outside every scope a new one on the working directory with an empty prefix."""
     return _AMBIENT.get() or RunContext()

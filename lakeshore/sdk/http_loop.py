@@ -256,10 +256,7 @@ class HttpLoop:
         if answer.get("status", 200) != 200 or answer.get("warnings") or leaving.future.done():
             return False
         id_ = leaving.id = str(answer["invocation_id"])
-        book = self._book
-        book.submitted(id_, again="retry_failed" in leaving.item)
-        book.enter(id_)
-        if book.answer(id_) is None:
+        if self._book.taken(id_, again="retry_failed" in leaving.item):
             self._enlist(id_, leaving)
         else:
             _keep(leaving.future, None)

@@ -310,12 +310,12 @@ class Queue:
         """As `SyncQueue.call`."""
         with briefly:
             data, how = _ready(self._q.plane, self.name, payload, envelope, key, priority, delay, at)
-            timeout = delays.after(timeout, how)
-            at_once = getattr(self._plane, "submit_and_wait", None)
+            timeout, plane = delays.after(timeout, how), self._plane
+            at_once = getattr(plane, "submit_and_wait", None)
             if at_once is not None:
                 return unpacked(await at_once(self.name, data, timeout=timeout, **how))
-            sent = await self._plane.submit(self.name, data, **how)
-            return unpacked(await self._plane.result(sent, timeout=timeout))
+            sent = await plane.submit(self.name, data, **how)
+            return unpacked(await plane.result(sent, timeout=timeout))
 
     async def stream(
         self,
@@ -414,11 +414,6 @@ def packed(payload: Any, envelope: Any, key: str | None) -> tuple[str, bytes]:
     return wire.Envelope.from_bytes(envelope).id, bytes(envelope)
 
 
-def _told_of(plane: Any, envelope: Any) -> dict[str, Any]:
-    """That the id is a new one, to a plane that makes use of it: a caller's own Envelope may have been sent before."""
-    return {"new": True} if envelope is None and getattr(plane, "trusts_new_ids", False) else {}
-
-
 def _ready(
     plane: Any,
     queue: str,
@@ -433,7 +428,9 @@ def _ready(
     check_name(queue)
     id_, data = packed(payload, envelope, key)
     how = {"id": id_, "key": key, "priority": priority, **delays.when(delay, at)}
-    return data, how | _told_of(plane, envelope)
+    if envelope is None and getattr(plane, "trusts_new_ids", False):
+        how["new"] = True  # a caller's own Envelope may have been sent before
+    return data, how
 
 
 def unpacked(result: bytes) -> Any:

@@ -18,7 +18,7 @@ from typing import Any, cast
 from lakeshore import wire
 from lakeshore.sdk import delays, outcomes
 from lakeshore.sdk.brief import brief, briefly
-from lakeshore.sdk.context import current
+from lakeshore.sdk.context import ambient
 from lakeshore.sdk.functions import UDF, inner
 from lakeshore.sdk.ids import check_name, new_id
 from lakeshore.sdk.transport import describe, name_of, shown_name
@@ -183,7 +183,7 @@ def envelope_of(
     """The Envelope of a call in the ambient run context. Raises TransportError for the function, TypeError for a
     value.
     """
-    context = current()
+    context = ambient()
     for name, argument in (*enumerate(args), *kwargs.items()):
         if type(argument) not in _PLAIN and isinstance(argument, Iterator | AsyncIterator | Coroutine):
             raise TypeError(
@@ -195,10 +195,10 @@ def envelope_of(
         fn=describe(fn, transport) if function is None else function,
         args=wire.pack(list(args)),
         kwargs=wire.pack(dict(kwargs)) if kwargs else _NO_KWARGS,
-        prefix=context.prefix,
+        prefix="" if context is None else context.prefix,
         key=key,
         cfg=dict(cfg or {}),
-        parent=parent if parent is not None else context.invocation_id,
+        parent=context.invocation_id if parent is None and context is not None else parent,
     )
 
 

@@ -61,6 +61,18 @@ class WatchBook:
             self._listed.add(id_)
             self._unlisted.discard(id_)
 
+    def taken(self, id_: str, *, again: bool) -> bool:
+        """`submitted`, and who submitted it waits for its end. Whether that is still to come."""
+        if again:
+            self.forget(id_)
+        self.waiting[id_] = self.waiting.get(id_, 0) + 1
+        if id_ in self._answers:
+            return False
+        self._open.add(id_)
+        self._listed.add(id_)
+        self._unlisted.discard(id_)
+        return True
+
     def is_listed(self, id_: str) -> bool:
         """Whether the server's set should hold the id."""
         return id_ in self._listed

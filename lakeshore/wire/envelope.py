@@ -91,20 +91,20 @@ class Envelope:
 
     def to_bytes(self) -> bytes:
         """The bytes that travel."""
-        return pack(
-            {
-                "v": self.v,
-                "id": self.id,
-                "fn": dict(self.fn),
-                "args": self.args,
-                "kwargs": self.kwargs,
-                "prefix": self.prefix,
-                "key": self.key,
-                "cfg": dict(self.cfg),
-                "parent": self.parent,
-                **{name: value for name, value in self.extra.items() if name not in _NAMES},
-            }
-        )
+        parts = {
+            "v": self.v,
+            "id": self.id,
+            "fn": dict(self.fn),
+            "args": self.args,
+            "kwargs": self.kwargs,
+            "prefix": self.prefix,
+            "key": self.key,
+            "cfg": dict(self.cfg),
+            "parent": self.parent,
+        }
+        if self.extra:
+            parts |= {name: value for name, value in self.extra.items() if name not in _NAMES}
+        return pack(parts)
 
     @classmethod
     def from_bytes(cls, data: bytes | bytearray | memoryview) -> Envelope:

@@ -142,6 +142,27 @@ def test_the_watch_is_read_while_one_whose_call_was_taken_still_sends_for_others
 
 
 @pytest.mark.inventory("K-21")
+def test_an_end_that_comes_before_the_answer_to_its_submit_is_not_lost() -> None:
+    async def main() -> list[Any]:
+        wire = Wire()
+        loop: Any = HttpLoop(wire)  # type: ignore[arg-type]  # the part of it that a loop needs
+        first, second = (asyncio.create_task(loop.call({"invocation_id": id_}, NEVER, NEVER)) for id_ in "ab")
+        await until(lambda: len(wire.submits) == 1)
+        wire.submits[0][1].set_result(None)
+        await until(lambda: len(wire.polls) == 1)
+        third = asyncio.create_task(loop.call({"invocation_id": "c"}, NEVER, NEVER))
+        await until(lambda: len(wire.submits) == 2)
+        wire.end(0, ["c"])
+        await until(lambda: len(wire.polls) == 2)
+        wire.submits[1][1].set_result(None)
+        ended = await third
+        wire.end(1, ["a", "b"])
+        return [await first, await second, ended]
+
+    assert [id_ for id_, _answer in asyncio.run(main())] == ["a", "b", "c"]
+
+
+@pytest.mark.inventory("K-21")
 def test_who_went_while_it_sent_for_others_does_not_inherit_the_watch() -> None:
     async def main() -> list[Any]:
         wire = Wire()
