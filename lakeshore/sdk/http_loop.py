@@ -156,6 +156,7 @@ class HttpLoop:
                     return answer
                 leaving.future = self._future()
                 enough = FIRST_ITEMS  # it was asked to send
+                self._alarm.set_before(leaving.until)  # it may have rung while this was not told
         except BaseException:
             leaving.gone = True
             if not leaving.sent and leaving in self._outbox:
@@ -186,7 +187,9 @@ class HttpLoop:
 
     def _ask_to_send(self) -> None:
         if self._may_send():
-            _keep(self._outbox[0].future, None)
+            free = next((leaving for leaving in self._outbox if not leaving.sends), None)
+            if free is not None:  # else those that send find it there when they are answered
+                _keep(free.future, None)
 
     async def _send_batch(self, mine: _Leaving) -> None:
         batch: list[_Leaving] = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import time
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 from lakeshore.sdk import http_wire
 from lakeshore.sdk.errors import DispatchError
 from lakeshore.sdk.http_loop import FIRST_ITEMS, MAX_SENDERS, HttpLoop
-from lakeshore.sdk.limits import NEVER
+from lakeshore.sdk.limits import NEVER, OutOfTime
 from lakeshore.sdk.submitter import MAX_ITEMS
 
 PATIENCE_S = 30.0
@@ -57,15 +58,18 @@ async def until(what: Callable[[], bool]) -> None:
             await asyncio.sleep(0)
 
 
-def called(wire: Wire, ids: list[str]) -> list[asyncio.Task[Any]]:
-    loop: Any = HttpLoop(wire)  # type: ignore[arg-type]  # the part of it that a loop needs
+def called(loop: Any, ids: list[str]) -> list[asyncio.Task[Any]]:
     calls: list[Coroutine[Any, Any, Any]] = [loop.call({"invocation_id": id_}, NEVER, NEVER) for id_ in ids]
     return [asyncio.create_task(call) for call in calls]
 
 
-async def sent(wire: Wire) -> list[asyncio.Task[Any]]:
+def loop_of(wire: Wire) -> Any:
+    return HttpLoop(wire)  # type: ignore[arg-type]  # the part of it that a loop needs
+
+
+async def sent(wire: Wire, loop: Any = None) -> list[asyncio.Task[Any]]:
     """Every call is on its way."""
-    tasks = called(wire, [*FIRST, LONE])
+    tasks = called(loop or loop_of(wire), [*FIRST, LONE])
     await until(lambda: len(wire.submits) == 2)
     assert [ids for ids, _ in wire.submits] == [FIRST, [LONE]]
     return tasks
@@ -95,7 +99,7 @@ def test_calls_of_one_turn_leave_in_growing_batches_before_the_last_of_them_is_m
         return [len(batch) for batch, answer in wire.submits if not answer.done()]
 
     async def main() -> list[Any]:
-        tasks = called(wire, ids)
+        tasks = called(loop_of(wire), ids)
         in_that_turn: list[list[int]] = []
         asyncio.get_running_loop().call_soon(lambda: in_that_turn.append(there()))
         await until(lambda: bool(in_that_turn))
@@ -141,11 +145,32 @@ def test_the_watch_is_read_while_one_whose_call_was_taken_still_sends_for_others
     assert [id_ for id_, _answer in asyncio.run(main())] == [*FIRST, LONE]
 
 
+def test_who_still_sends_is_not_asked_to_send_what_another_one_left_behind() -> None:
+    more = [f"m{n}" for n in range(10)]
+
+    async def main() -> list[Any]:
+        wire = Wire()
+        loop = loop_of(wire)
+        tasks = await sent(wire, loop)
+        tasks += called(loop, more)
+        await asyncio.sleep(0)
+        tasks.pop(FIRST_ITEMS - 1).cancel()  # it sent the first batch, the call of the one that sends now among them
+        await until(lambda: len(wire.submits) == 3)
+        assert wire.submits[2][0] == [*FIRST[:-1], *more]
+        wire.submits[2][1].set_result(None)
+        await until(lambda: len(wire.polls) == 1)
+        wire.submits[1][1].set_result(None)
+        wire.end(0, [*FIRST[:-1], *more, LONE])
+        return await asyncio.wait_for(asyncio.gather(*tasks), PATIENCE_S)
+
+    assert [id_ for id_, _answer in asyncio.run(main())] == [*FIRST[:-1], LONE, *more]
+
+
 @pytest.mark.inventory("K-21")
 def test_an_end_that_comes_before_the_answer_to_its_submit_is_not_lost() -> None:
     async def main() -> list[Any]:
         wire = Wire()
-        loop: Any = HttpLoop(wire)  # type: ignore[arg-type]  # the part of it that a loop needs
+        loop = loop_of(wire)
         first, second = (asyncio.create_task(loop.call({"invocation_id": id_}, NEVER, NEVER)) for id_ in "ab")
         await until(lambda: len(wire.submits) == 1)
         wire.submits[0][1].set_result(None)
@@ -177,6 +202,30 @@ def test_who_went_while_it_sent_for_others_does_not_inherit_the_watch() -> None:
         return await asyncio.gather(*tasks[1:])
 
     assert [id_ for id_, _answer in asyncio.run(main())] == [*FIRST[1:], LONE]
+
+
+def test_who_was_asked_to_send_as_its_time_ended_and_came_too_late_for_it_is_told_so() -> None:
+    async def main() -> None:
+        wire = Wire()
+        loop = loop_of(wire)
+        first = asyncio.create_task(loop.call({"invocation_id": "a"}, NEVER, NEVER))
+        await until(lambda: len(wire.submits) == 1)
+        ends = time.monotonic() + 0.05
+        asked = asyncio.create_task(loop.call({"invocation_id": "b"}, NEVER, ends))
+        await asyncio.sleep(0)
+        time.sleep(max(0.0, ends - time.monotonic()))  # noqa: ASYNC251  # a loop that is long in one turn
+        wire.submits[0][1].set_result(None)
+        before = asyncio.create_task(loop.call({"invocation_id": "c"}, NEVER, NEVER))  # it sends what is there
+        async with asyncio.timeout(PATIENCE_S):
+            with pytest.raises(OutOfTime):
+                await asked
+        assert [ids for ids, _ in wire.submits] == [["a"], ["b", "c"]]
+        wire.submits[1][1].set_result(None)
+        await until(lambda: len(wire.polls) == 1)
+        wire.end(0, ["a", "c"])
+        await asyncio.gather(first, before)
+
+    asyncio.run(main())
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
