@@ -17,7 +17,7 @@ PIECE = 256 * 1024
 class Readable(Protocol):
     """A binary file, open for reading."""
 
-    def read(self, size: int, /) -> bytes: ...
+    def read(self, size: int, /) -> bytes | memoryview: ...
 
 
 Body = bytes | bytearray | memoryview | Readable | Iterable[bytes] | None

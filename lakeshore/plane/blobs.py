@@ -25,6 +25,7 @@ log = logging.getLogger(__name__)
 
 _PART = r"[A-Za-z0-9_-][A-Za-z0-9._-]*"
 _KEY = re.compile(rf"{_PART}(/{_PART})*")
+_ADVISES = hasattr(os, "posix_fadvise")  # not on macOS
 _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
@@ -111,6 +112,19 @@ class Blobs:
             sync_directory(path.parent)
             self._directories.keep(path.parent)
 
+    def uncache(self, key: str) -> None:
+        """The kernel need not keep the pages of a file that is on the disk: nobody is about to read it. They are warm,
+        so the next file is written into them; a page that a virtual machine never used costs 11 µs, a megabyte 3 ms.
+        FileNotFoundError when it is gone.
+        """
+        if not _ADVISES:
+            return
+        fd = os.open(self.path(key), os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+        finally:
+            os.close(fd)
+
     def touch(self, key: str) -> None:
         """A row is about to name this blob. FileNotFoundError when it is gone."""
         path = self.path(key)
@@ -147,6 +161,12 @@ class Blobs:
         if len(key) > 512 or not _KEY.fullmatch(key):
             raise ValueError(f"{key!r} is not a blob key")
         return self.root / key
+
+
+def start_writing(fd: int, start: int, length: int) -> None:
+    """Have the kernel begin with what was just written, where it does so: the sync then has less to wait for."""
+    if _ADVISES:
+        os.posix_fadvise(fd, start, length, os.POSIX_FADV_DONTNEED)  # dirty pages are queued for the disk, and stay
 
 
 def _write_all(file: FileIO, data: bytes) -> None:

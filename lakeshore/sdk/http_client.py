@@ -15,10 +15,10 @@ from typing import Any, TypeVar
 from lakeshore.heap import keep_freed_memory
 from lakeshore.net.blocking import BlockingPool
 from lakeshore.net.errors import NetError, ProtocolViolation
-from lakeshore.net.http1 import Route
+from lakeshore.net.http1 import HeaderItems, Route
 from lakeshore.net.response import Response
 from lakeshore.net.target import parse_target
-from lakeshore.wire.messages import MAX_PAYLOAD_BYTES
+from lakeshore.wire.messages import OCTETS
 
 from . import http_wire, outcomes
 from .claimed import Claimed
@@ -26,6 +26,7 @@ from .errors import DispatchError
 from .limits import GRACE_S, NEVER, OutOfTime, allowed
 from .outage import Outage
 from .session import Entry
+from .transfer import HashedBody, joined
 from .watcher import patience
 
 T = TypeVar("T")
@@ -33,6 +34,8 @@ T = TypeVar("T")
 WAITING = "waiting for results"
 SLACK_S = 10.0
 """How much longer than asked an answer to a long poll may take."""
+_LONGEST_REFUSAL = 64 * 1024
+_SIGNED = (("Content-Type", OCTETS), ("Accept", http_wire.CONTENT_TYPE))
 
 
 class HttpClient:
@@ -47,6 +50,9 @@ class HttpClient:
         self.headers = http_wire.headers(token, namespace)
         self.pool = BlockingPool(self.target)
         self.outage = Outage()
+        self._raw_headers = http_wire.raw_headers(token, namespace)
+        self._stores = True
+        """Whether the server may have the route for a payload in one exchange."""
         self.routes = {path: Route(self.target, path, self.headers) for path in http_wire.FIXED}
 
     def call(
@@ -159,35 +165,68 @@ class HttpClient:
         if not http_wire.travels_beside(len(data)):
             return {f"{kind}_blob": data}
         keep_freed_memory()
+        what = f"uploading {what}"
+        stored = self._store(kind, data, inv_id, what, until) if self._stores else None
+        return {f"{kind}_ref": stored or self._store_signed(kind, data, inv_id, what, until)}
+
+    def _store(self, kind: str, data: bytes, inv_id: str, what: str, until: float) -> dict[str, Any] | None:
+        """Have the server keep a payload, in one exchange: its reference. None from a server without that route."""
+        path = http_wire.path("v1", "namespaces", self.namespace, "payloads", jobId=inv_id, kind=kind)
+        body = HashedBody(data)
+        answer = self._upload("POST", path, self._raw_headers, body, what, until)
+        try:
+            stored = http_wire.unpack(answer.status, answer.body, what)
+        except http_wire.Refusal as refusal:
+            if not http_wire.has_no_route(refusal):
+                raise
+            self._stores = False
+            return None
+        digest = body.sha256()
+        if stored["sha256"] != digest:
+            raise DispatchError(f"{what} failed: other bytes arrived than were sent; try again")
+        return {"key": stored["key"], "size": len(data), "sha256": digest}
+
+    def _store_signed(self, kind: str, data: bytes, inv_id: str, what: str, until: float) -> dict[str, Any]:
+        """The same of a server that is asked for a place first."""
         digest = hashlib.sha256(data).hexdigest()
         asked = {"op": "put", "size": len(data), "jobId": inv_id, "kind": kind, "sha256": digest}
         path = http_wire.path("v1", "namespaces", self.namespace, "payloads", "presign")
-        signed = self.call("POST", path, asked, f"uploading {what}", until=until)
-        self._transfer("PUT", str(signed["url"]), data, f"uploading {what}", until)
-        return {f"{kind}_ref": {"key": signed["key"], "size": len(data), "sha256": digest}}
-
-    def _transfer(self, method: str, url: str, data: bytes | None, what: str, until: float = NEVER) -> bytes:
-        size = 0 if data is None else len(data)
-
-        def send() -> Response:
-            return self.pool.request(
-                method,
-                url,
-                headers=[("Content-Type", "application/octet-stream"), ("Accept", http_wire.CONTENT_TYPE)],
-                body=data,
-                timeout=allowed(max(self.timeout, size / 1e6) + SLACK_S, until),
-                max_body=MAX_PAYLOAD_BYTES + 1,
-            )
-
-        answer = self.until_answered(send, what, until=until)
+        signed = self.call("POST", path, asked, what, until=until)
+        answer = self._upload("PUT", str(signed["url"]), _SIGNED, data, what, until)
         if answer.status not in (200, 201, 204):
             http_wire.unpack(answer.status, answer.body, what)
-        return answer.body
+        return {"key": signed["key"], "size": len(data), "sha256": digest}
+
+    def _upload(
+        self, method: str, path: str, headers: HeaderItems, body: bytes | HashedBody, what: str, until: float
+    ) -> Response:
+        def send() -> Response:
+            if type(body) is HashedBody:
+                body.seek(0)
+            return self.pool.request(
+                method,
+                path,
+                headers=headers,
+                body=body,
+                content_length=len(body),
+                timeout=allowed(_transfer_s(self.timeout, len(body)), until),
+            )
+
+        return self.until_answered(send, what, until=until)
 
     def fetch(self, reference: Mapping[str, Any], what: str) -> bytes:
         """The bytes of a payload that travelled beside. Raises DispatchError when they are not what was stored."""
-        data = self._transfer("GET", str(reference["url"]), None, f"fetching {what}")
-        if hashlib.sha256(data).hexdigest() != reference["sha256"]:
+        url, size = str(reference["url"]), int(reference["size"])
+
+        def get() -> tuple[int, bytes, str]:
+            timeout = _transfer_s(self.timeout, size)
+            with self.pool.stream("GET", url, headers=_SIGNED, timeout=timeout) as answer:
+                return answer.status, *joined(answer, max(size, _LONGEST_REFUSAL))
+
+        status, data, digest = self.until_answered(get, f"fetching {what}")
+        if status != 200:
+            http_wire.unpack(status, data, f"fetching {what}")
+        if digest != reference["sha256"]:
             raise DispatchError(f"{what} arrived damaged; ask again, and look at the server's disk if it stays so")
         return data
 
@@ -204,3 +243,8 @@ class HttpClient:
             first_seq=int(body.get("first_seq") or 0),
             timeout_s=(body.get("run_config") or {}).get("timeout_s"),
         )
+
+
+def _transfer_s(timeout: float, size: int) -> float:
+    """How many seconds a payload's way may take."""
+    return max(timeout, size / 1e6) + SLACK_S

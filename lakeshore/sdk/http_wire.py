@@ -14,7 +14,7 @@ import msgpack
 from lakeshore import wire
 from lakeshore.net.bearer import bearer
 from lakeshore.net.errors import NetError, ProtocolViolation
-from lakeshore.wire.messages import INLINE_THRESHOLD_BYTES, native_function
+from lakeshore.wire.messages import INLINE_THRESHOLD_BYTES, OCTETS, native_function
 
 from . import outcomes
 from .errors import DispatchError
@@ -49,6 +49,11 @@ def headers(token: str | None, namespace: str) -> list[tuple[str, str]]:
     return found
 
 
+def raw_headers(token: str | None, namespace: str) -> list[tuple[str, str]]:
+    """The same for a body of bytes as they are."""
+    return [("Content-Type", OCTETS), *headers(token, namespace)[1:]]
+
+
 def pack(body: Mapping[str, Any]) -> bytes:
     packed: bytes = msgpack.packb(body)
     return packed
@@ -63,6 +68,11 @@ def unpack(status: int, data: bytes, what: str) -> dict[str, Any]:
     if status not in (200, 202) or not isinstance(body, dict):
         refuse(status, body if isinstance(body, dict) else {}, what)
     return body
+
+
+def has_no_route(refusal: Refusal) -> bool:
+    """Whether a server does not know what it was asked for: it is older."""
+    return refusal.status in (404, 405) and refusal.body.get("field") is None
 
 
 def refuse(status: int, body: Mapping[str, Any], what: str) -> NoReturn:
@@ -136,7 +146,7 @@ def waits(item: Mapping[str, Any]) -> bool:
 
 def too_old(exc: DispatchError) -> DispatchError:
     """What a refusal of that route means."""
-    if isinstance(exc, Refusal) and exc.status in (404, 405) and exc.body.get("field") is None:
+    if isinstance(exc, Refusal) and has_no_route(exc):
         return DispatchError(
             "this control plane is older than delayed submits, and nothing was submitted: upgrade it, or submit "
             "without _delay and _at"

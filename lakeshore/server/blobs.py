@@ -16,6 +16,7 @@ import hmac
 import os
 import re
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -25,7 +26,7 @@ from urllib.parse import quote, urlencode
 
 import trio
 
-from ..plane.blobs import Blobs
+from ..plane.blobs import Blobs, start_writing
 from ..plane.contract import INLINE_BYTES, BlobRef, Payload, SyncFailed
 from ..wire.messages import INLINE_THRESHOLD_BYTES, MAX_PAYLOAD_BYTES
 from .http import HttpError
@@ -40,6 +41,7 @@ _WRITE_AT_ONCE: Final = 2 * 1024 * 1024
 _REMEMBERED: Final = 1024
 _NEW_S: Final = 10.0
 _MOST_FRESH: Final = 4 * 1024 * 1024
+_MOST_SPENT: Final = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +94,7 @@ class BlobStore:
         self._written: dict[str, tuple[int, str, float]] = {}
         self._fresh: dict[str, bytes] = {}
         self._fresh_bytes = 0
+        self._spent: deque[str] = deque(maxlen=_MOST_SPENT)
 
     # --- keys
 
@@ -101,8 +104,7 @@ class BlobStore:
             if not _SEGMENT.fullmatch(value):
                 raise HttpError(422, f"{field}: use 1 to 100 letters, digits, '.', '_' and '-'", field=field)
         day = datetime.fromtimestamp(self._now(), UTC).strftime("%Y/%m/%d")
-        tail = "" if sha256 is None else f".{sha256[:16]}"
-        return f"{_PREFIX}{ns}/{day}/{job_id}/{kind}{tail}"
+        return _by_digest(f"{_PREFIX}{ns}/{day}/{job_id}/{kind}", sha256)
 
     def check_key(self, ns: str, key: str, field: str) -> Path:
         """The file of a key of this namespace. HttpError 403 for another's, 422 for what is no key."""
@@ -169,14 +171,16 @@ class BlobStore:
 
     # --- files
 
-    async def receive(self, grant: Grant, chunks: BodyChunks) -> tuple[BlobRef, bool]:
-        """Write an upload; its reference, and whether it is new. HttpError 409, 413, 422, 507."""
+    async def receive(self, grant: Grant, chunks: BodyChunks, *, by_content: bool = False) -> tuple[BlobRef, bool]:
+        """Write an upload; its reference, and whether it is new. HttpError 409, 413, 422, 507.
+
+        `by_content`: its digest is added to the key, as to that of an upload whose digest was named before.
+        """
         path = self.blobs.path(grant.key)
         self._parts += 1
         upload = _Upload(self.blobs, path.with_name(f".{path.name[:100]}.{os.getpid()}.{self._parts}.upload"))
         pending: list[bytes] = []
         size = held = 0
-        whole = True
         try:
             async for chunk in chunks:
                 size += len(chunk)
@@ -185,35 +189,41 @@ class BlobStore:
                 pending.append(chunk)
                 held += len(chunk)
                 if held >= _WRITE_AT_ONCE:
-                    await trio.to_thread.run_sync(upload.write, pending)
-                    pending, held, whole = [], 0, False
+                    await trio.to_thread.run_sync(upload.add, pending)
+                    pending, held = [], 0
             if grant.size is not None and size != grant.size:
                 raise HttpError(422, f"size: {grant.size} bytes were announced, {size} came", field="size")
-            rest = b"".join(pending)
-            del pending
             with trio.CancelScope(shield=True):
-                ref, new = await trio.to_thread.run_sync(self._finish, upload, rest, grant)
+                ref, new, data = await trio.to_thread.run_sync(self._finish, upload, pending, grant, by_content)
         except OSError as error:
             raise _not_stored(error) from error
         finally:
             upload.close()
-        if whole and new:
-            self._hand_over(ref.key, rest)
+        if new and data is not None:
+            self._hand_over(ref.key, data)
         return ref, new
 
-    def _finish(self, upload: _Upload, rest: bytes, grant: Grant) -> tuple[BlobRef, bool]:
-        """All of it is here: write what is left, check it, and give it its name. In a thread."""
-        upload.write([rest])
+    def _finish(
+        self, upload: _Upload, pending: list[bytes], grant: Grant, by_content: bool
+    ) -> tuple[BlobRef, bool, bytes | None]:
+        """All of it is here: write what is left, check it, and give it its name; its bytes, unless a part of them has
+        been written before. In a thread.
+        """
+        self._reuse_pages()
+        whole = upload.size == 0
+        upload.add(pending)
+        data = b"".join(pending) if whole else None  # the disk is still busy with it
         sha256 = upload.digest.hexdigest()
         if grant.sha256 is not None and sha256 != grant.sha256:
             raise HttpError(422, "sha256: the content has another digest than was announced", field="sha256")
         upload.sync()
-        new = self._publish(upload.partial, grant.key, upload.size, sha256)
+        key = _by_digest(grant.key, sha256 if by_content else None)
+        new = self._publish(upload.partial, key, upload.size, sha256)
         if new is None:
             raise HttpError(409, "the key holds other content already", field="key", hint="presign another upload")
         if new:
-            self._remember(grant.key, upload.size, sha256)
-        return BlobRef(key=grant.key, size=upload.size, sha256=sha256), new
+            self._remember(key, upload.size, sha256)
+        return BlobRef(key=key, size=upload.size, sha256=sha256), new, data
 
     def _publish(self, partial: Path, key: str, size: int, sha256: str) -> bool | None:
         """True when the name is new, False when it holds the same already, None when it holds something else."""
@@ -246,20 +256,33 @@ class BlobStore:
         """Whoever waits for what was stored a moment ago is given it from here, once; everybody else from its file."""
         if len(data) > _WRITE_AT_ONCE:
             return
-        self.take_fresh(key)
+        self._drop_fresh(key)
         self._fresh[key] = data
         self._fresh_bytes += len(data)
         while self._fresh_bytes > _MOST_FRESH:
-            self.take_fresh(next(iter(self._fresh)))
+            self._drop_fresh(next(iter(self._fresh)))
 
     def take_fresh(self, key: str) -> bytes | None:
         """A payload that was stored a moment ago and not asked for since."""
+        data = self._drop_fresh(key)
+        if data is not None:
+            self._spent.append(key)
+        return data
+
+    def _drop_fresh(self, key: str) -> bytes | None:
         data = self._fresh.pop(key, None)
         if data is not None:
             self._fresh_bytes -= len(data)
         return data
 
+    def _reuse_pages(self) -> None:
+        """What was handed over from memory needs no cached file: its pages are what the next file is written into."""
+        while self._spent:
+            with contextlib.suppress(IndexError, FileNotFoundError):  # another thread's, or collected
+                self.blobs.uncache(self._spent.popleft())
+
     def _keep(self, ns: str, invocation_id: str, kind: str, data: bytes) -> BlobRef:
+        self._reuse_pages()
         digest = hashlib.sha256(data).hexdigest()
         key = f"{_PREFIX}{ns}/inline/{digest[:2]}/x{invocation_id}.{digest[:16]}.{kind}"
         try:
@@ -322,15 +345,19 @@ class _Upload:
         self.digest = hashlib.sha256()
         self.size = 0
 
-    def write(self, chunks: list[bytes]) -> None:
+    def add(self, chunks: list[bytes]) -> None:
+        """Write them, and hash them while the disk is busy."""
         if self._fd < 0:
             self._fd = self._blobs.create(self.partial)
+        began = self.size
         for chunk in chunks:
-            self.digest.update(chunk)
             self.size += len(chunk)
             view = memoryview(chunk)
             while view:
                 view = view[os.write(self._fd, view) :]
+        start_writing(self._fd, began, self.size - began)
+        for chunk in chunks:
+            self.digest.update(chunk)
 
     def sync(self) -> None:
         try:
@@ -343,6 +370,10 @@ class _Upload:
             os.close(self._fd)
             with contextlib.suppress(OSError):
                 self.partial.unlink()
+
+
+def _by_digest(key: str, sha256: str | None) -> str:
+    return key if sha256 is None else f"{key}.{sha256[:16]}"
 
 
 def _too_large(size: int, limit: int) -> HttpError:

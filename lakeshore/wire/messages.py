@@ -37,6 +37,8 @@ Payloads over `INLINE_THRESHOLD_BYTES` travel beside the call
     POST /v1/namespaces/:ns/payloads/presign
         PresignRequest -> {url, bucket, key, expires_at}     url is relative: /v1/blobs/<key>?<signature>
     PUT | GET /v1/blobs/<key>?<signature>
+    POST /v1/namespaces/:ns/payloads?jobId=&kind=     the bytes -> {key, size, sha256}
+            presign and upload in one exchange, for who has a bearer; 404 from a server that is older than it
 
 Worker
     POST /v1/daemon/hello

@@ -95,7 +95,16 @@ class Client:
     def run(self, rounds: int) -> None:
         """Play; every kind of write is among them."""
         self.hello()
-        steps = [self.submit, self.submit_many, self.work, self.work, self.cancel, self.post_topic, self.upload]
+        steps = [
+            self.submit,
+            self.submit_many,
+            self.work,
+            self.work,
+            self.cancel,
+            self.post_topic,
+            self.upload,
+            self.store,
+        ]
         for number in range(rounds):
             step = steps[number] if number < len(steps) else self.rng.choice(steps)
             with contextlib.suppress(http.client.HTTPException):
@@ -258,6 +267,17 @@ class Client:
             status, stored = self.ask("PUT", told["url"], data)
             assert status == wanted, stored
             self.note("upload", Promise(kind="stored", id=told["key"], data=data))
-        ref = {"key": told["key"], "size": len(data), "sha256": digest}
+        self.submit_reference(inv, data, told["key"])
+
+    def store(self) -> None:
+        data, inv = self.payload(), new_id()
+        for _ in range(2):
+            status, stored = self.ask("POST", f"/v1/namespaces/default/payloads?jobId={inv}&kind=args", data)
+            assert status == 200, stored
+            self.note("store", Promise(kind="stored", id=stored["key"], data=data))
+        self.submit_reference(inv, data, stored["key"])
+
+    def submit_reference(self, inv: str, data: bytes, key: str) -> None:
+        ref = {"key": key, "size": len(data), "sha256": hashlib.sha256(data).hexdigest()}
         self.post("/v1/producer/submit", {"invocation_id": inv, "queue": self.queue, "args_ref": ref})
         self.note("submit of a reference", Promise(kind="submitted", id=inv, data=data))

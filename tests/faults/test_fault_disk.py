@@ -184,6 +184,7 @@ def test_whatever_is_called_on_a_full_disk_is_answered_and_the_server_lives(
             "upload": server.raw(
                 "PUT", server.post("/v1/namespaces/default/payloads/presign", upload).body["url"], b"u" * 100_000
             ),
+            "store": server.raw("POST", "/v1/namespaces/default/payloads", b"s" * 100_000),
             "await": server.post("/v1/producer/await", {"invocation_id": calls[2]["invocation_id"], "timeout_s": 0}),
             "list": server.get("/v1/namespaces/default/invocations"),
             "metrics": server.get("/metrics"),

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import secrets
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ import pytest
 from served import JSON, Served, new_id, one
 
 PRESIGN = "/v1/namespaces/default/payloads/presign"
+STORE = "/v1/namespaces/default/payloads"
 
 
 def presign(server: Served, **body: Any) -> dict[str, Any]:
@@ -44,6 +47,53 @@ def test_a_payload_goes_up_and_comes_down_unchanged(server: Served, size: int) -
     assert answer.headers["content-disposition"] == "attachment"
     assert answer.headers["x-content-type-options"] == "nosniff"
     assert answer.headers["content-security-policy"] == "sandbox"
+
+
+@pytest.mark.parametrize("size", [0, 1, 300_000, 3_000_000])
+def test_a_payload_is_stored_in_one_exchange_under_its_job_its_kind_and_its_digest(server: Served, size: int) -> None:
+    job, data = new_id(), secrets.token_bytes(size)
+    url, digest = f"{STORE}?jobId={job}&kind=result", hashlib.sha256(data).hexdigest()
+    answers = [server.raw("POST", url, data) for _ in range(2)]  # the second as after a lost answer
+    assert [answer.status for answer in answers] == [200, 200]
+    ref = answers[0].body
+    assert answers[1].body == ref == {"key": ref["key"], "size": size, "sha256": digest}
+    assert ref["key"].endswith(f"/{job}/result.{digest[:16]}")
+    assert server.raw("GET", presign(server, op="get", key=ref["key"])["url"]).raw == data
+    assert server.raw("POST", url, data + b"x").body["key"] != ref["key"]
+    call = {**one(), "args_ref": ref}
+    del call["args_blob"]
+    assert server.post("/v1/producer/submit", call).status == 200
+    assert not list((server.state_dir / "blobs").rglob("*.upload"))
+
+
+def test_a_stored_payload_may_come_in_chunks_and_has_a_key_of_its_own_without_a_job(server: Served) -> None:
+    keys = set()
+    for _ in range(2):
+        chunked = server.connection()
+        try:
+            chunked.request("POST", STORE, body=iter([b"ab", b"", b"cd"]), encode_chunked=True)
+            answer = chunked.getresponse()
+            stored = json.loads(answer.read())
+            assert (answer.status, stored["size"]) == (200, 4)
+            assert stored["sha256"] == hashlib.sha256(b"abcd").hexdigest()
+            keys.add(stored["key"])
+        finally:
+            chunked.close()
+    assert len(keys) == 2
+
+
+def test_what_cannot_be_stored_in_one_exchange_is_refused_by_its_field(server: Served) -> None:
+    for query, field in (("jobId=..", "jobId"), ("kind=a/b", "kind"), (f"jobId={'x' * 101}", "jobId")):
+        answer = server.raw("POST", f"{STORE}?{query}", b"abc")
+        assert (answer.status, answer.body["field"]) == (422, field), answer.body
+    big = server.connection()
+    try:
+        big.putrequest("POST", STORE)
+        big.putheader("Content-Length", str(104_857_601))
+        big.endheaders()
+        assert big.getresponse().status == 413
+    finally:
+        big.close()
 
 
 def test_an_upload_that_announced_another_size_does_not_spoil_its_url(server: Served) -> None:
@@ -194,11 +244,37 @@ def test_inline_payloads_of_any_size_arrive_whole(server: Served, size: int) -> 
     assert (ended.get("result_blob") or server.raw("GET", ended["result_ref"]["url"]).raw) == data
 
 
+def in_one(server: Served, data: bytes) -> dict[str, Any]:
+    answer = server.raw("POST", STORE, data)
+    assert answer.status == 200, answer.body
+    return dict(answer.body)
+
+
+def test_files_whose_bytes_were_handed_over_from_memory_stay_what_they_are(server: Served) -> None:
+    """Their pages are what the next ones are written into."""
+    stored = {}
+    for number in range(20):
+        data = secrets.token_bytes(300_000 + number)
+        ref = in_one(server, data)
+        stored[ref["key"]] = data
+        if number % 2:
+            assert server.raw("GET", presign(server, op="get", key=ref["key"])["url"]).raw == data
+        if number % 5 == 4:  # what is gone meanwhile is in nobody's way
+            stored.pop(ref["key"])
+            (server.state_dir / "blobs" / ref["key"]).unlink()
+    for key, data in stored.items():
+        assert (server.state_dir / "blobs" / key).read_bytes() == data
+        assert server.raw("GET", presign(server, op="get", key=key)["url"]).raw == data
+
+
 @pytest.mark.inventory("K-20")
-def test_what_was_stored_a_moment_ago_is_handed_over_once_from_memory_that_is_bounded(server: Served) -> None:
+@pytest.mark.parametrize("store", [upload, in_one])
+def test_what_was_stored_a_moment_ago_is_handed_over_once_from_memory_that_is_bounded(
+    server: Served, store: Callable[[Served, bytes], dict[str, Any]]
+) -> None:
     def stored() -> tuple[str, Path, bytes]:
         data = secrets.token_bytes(1_500_000)
-        key = upload(server, data)["key"]
+        key = store(server, data)["key"]
         file = server.state_dir / "blobs" / key
         assert file.read_bytes() == data
         file.write_bytes(bytes(len(data)))  # so that it shows where an answer comes from

@@ -95,7 +95,7 @@ STATED = {
         POST /v1/namespaces/{ns}/workers/{worker}/exec/{id}/result; POST /v1/namespaces/{ns}/jobs/{id}/result
     """,
     "every token": """
-        GET /v1/namespaces/{ns}/whoami; POST /v1/namespaces/{ns}/payloads/presign
+        GET /v1/namespaces/{ns}/whoami; POST /v1/namespaces/{ns}/payloads/presign; POST /v1/namespaces/{ns}/payloads
         GET /v1/admin/nymph-releases/{ref}; POST /v1/namespaces/{ns}/storages/{name}/presign
     """,
 }

@@ -1,20 +1,31 @@
-"""Where large payloads go and come from. Reference: get-started/payloads, "The presign route"."""
+"""Where large payloads go and come from. Reference: get-started/payloads, "The presign route".
+
+Who has a bearer here needs no signed URL: `store` takes the bytes, in one exchange where presign and upload are two.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any, TypedDict
 
 from ...wire.messages import PresignRequest
 from ..app import App
 from ..auth import Caller
-from ..blobs import BUCKET, valid_sha256
+from ..blobs import BUCKET, Grant, valid_sha256
 from ..http import HttpError, Request, Response
 from ..render import answer, iso
+from ..shapes import printable
 from ..structure import bad_field, read_map, structure
-from .answers import Presigned
+from .answers import RAW, BlobStored, Presigned
 from .stated import route
 
 _SPELLINGS = (("contentType", "content_type"), ("jobId", "job_id"))
+
+
+class StoredFor(TypedDict, total=False):
+    """Whose payload it is, and which of its payloads: parts of its key."""
+
+    jobId: Annotated[str, printable(1, 100)]
+    kind: Annotated[str, printable(1, 100)]
 
 
 @route(Presigned, body=PresignRequest, refuses=(403, 404, 422))
@@ -51,6 +62,18 @@ async def presign(app: App, request: Request, caller: Caller) -> Response:
     else:
         raise bad_field("op", 'must be "put" or "get"')
     return answer(request, {"url": url, "bucket": BUCKET, "key": key, "expires_at": iso(expires)})
+
+
+@route(BlobStored, body=RAW, query=StoredFor, refuses=(409, 413))
+async def store(app: App, request: Request, caller: Caller, *, query: StoredFor) -> Response:
+    """POST /v1/namespaces/:ns/payloads?jobId=&kind=: keep the bytes, under a key that ends in their digest."""
+    size = request.content_length
+    if size is not None:
+        app.blobs.check_size(size)
+    key = app.blobs.new_key(caller.ns, query.get("jobId") or app.ids.new(), query.get("kind", "args"), None)
+    grant = Grant(method="PUT", key=key, expires=0, size=size)
+    ref, _new = await app.blobs.receive(grant, request.stream(app.blobs.sizes.most_bytes), by_content=True)
+    return answer(request, {"key": ref.key, "size": ref.size, "sha256": ref.sha256})
 
 
 def _as_spelled(error: HttpError, body: dict[str, Any]) -> HttpError:

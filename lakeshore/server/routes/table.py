@@ -172,6 +172,7 @@ TABLE: Final = (
     _row("POST", f"{_NS}/jobs/{{id}}/result", "named", exec_results.publish, WORK),
     # payloads
     _row("POST", f"{_NS}/payloads/presign", "named", payloads.presign, ANY),
+    _row("POST", f"{_NS}/payloads", "named", payloads.store, ANY),
     _row("PUT", "/v1/blobs/{key...}", "signed", blobs.put),
     _row("GET", "/v1/blobs/{key...}", "signed", blobs.get),
     # operators
