@@ -278,7 +278,7 @@ class BlobStore:
     def _reuse_pages(self) -> None:
         """What was handed over from memory needs no cached file: its pages are what the next file is written into."""
         while self._spent:
-            with contextlib.suppress(IndexError, FileNotFoundError):  # another thread's, or collected
+            with contextlib.suppress(IndexError, OSError):  # another thread took it; or it is gone: this is advice
                 self.blobs.uncache(self._spent.popleft())
 
     def _keep(self, ns: str, invocation_id: str, kind: str, data: bytes) -> BlobRef:
