@@ -72,6 +72,24 @@ def connect(path: str, *, durability: Durability, shared: bool) -> sqlite3.Conne
     return conn
 
 
+def number_of(conn: sqlite3.Connection) -> int:
+    """What tells this database from another one at the same place; made where it has none. Raises sqlite3.Error."""
+    (found,) = conn.execute("PRAGMA application_id").fetchone()
+    if not found:
+        conn.execute("BEGIN IMMEDIATE")
+        try:
+            (found,) = conn.execute("PRAGMA application_id").fetchone()
+            if not found:  # no other process has made one meanwhile
+                found = int.from_bytes(os.urandom(4), "big") >> 1 or 1
+                conn.execute(f"PRAGMA application_id = {found}")
+            conn.execute("COMMIT")
+        except BaseException:
+            if conn.in_transaction:
+                conn.execute("ROLLBACK")
+            raise
+    return int(found)
+
+
 def connect_reader(path: str) -> sqlite3.Connection:
     """A read-only connection to an existing file."""
     conn = sqlite3.connect(

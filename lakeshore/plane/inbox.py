@@ -9,6 +9,9 @@ A head, then records in a row: length, checksum, a packed submit. The head is wr
 so a producer killed in between has written nothing. Whoever syncs the file syncs all records before its own as well:
 after a power cut what lies behind the first record that is not whole was acknowledged to nobody.
 
+The file ends with the number of the database that it is for (`database.number_of`). What was left for one that has been
+removed or replaced since is no business of the new one: who opens the plane puts it aside, and says so.
+
 Records stay until the commit that has them is as durable as they were promised to be. Who is killed between that commit
 and the new head leaves records that are rows already; an id is there once, so to put them in again changes nothing.
 """
@@ -18,6 +21,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import functools
 import logging
 import mmap
 import os
@@ -32,6 +36,7 @@ import msgpack
 
 from ..wire.values import value
 from .contract import Submission
+from .directories import sync_directory
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +48,12 @@ _HEAD = struct.Struct("<QIII")
 promised to survive a power cut.
 """
 _RECORD = struct.Struct("<II")
+_FOOT = struct.Struct("<8sII")
+"""A word, the database's number, the checksum of both. Before there was one, records went to the end of the file."""
+_WORD = b"lsinbox1"
+_ROOM = SIZE - _FOOT.size
 _FIELDS = ("ns", "queue", "id", "args", "hash", "function", "run_config", "priority", "parent", "max_attempts")
+"""After the time. Another number of fields is another version's record."""
 _open_inboxes: weakref.WeakSet[Inbox] = weakref.WeakSet()
 
 
@@ -61,10 +71,10 @@ class Waiting:
 class Inbox:
     """Opens the file, or makes it with all the room that it will need. Safe in threads.
 
-    `power`: what this process leaves is synced before `leave` returns. Raises OSError.
+    `power`: what this process leaves is synced before `leave` returns. `database`: its number. Raises OSError.
     """
 
-    def __init__(self, path: Path, *, power: bool) -> None:
+    def __init__(self, path: Path, *, power: bool, database: int) -> None:
         self._power = power
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
@@ -73,6 +83,8 @@ class Inbox:
                 if size < SIZE:
                     self._put(bytes(SIZE - size), size)
                     self._read_head()
+                self._make_mine(path, database)
+                if size < SIZE:
                     os.fsync(self._fd)
             self._head = mmap.mmap(self._fd, mmap.PAGESIZE, prot=mmap.PROT_READ)
         except BaseException:
@@ -105,7 +117,7 @@ class Inbox:
             if done == end and end > _HEAD.size:
                 filling, done, end, owed = filling + 1, _HEAD.size, _HEAD.size, 0
             after = end + sum(_RECORD.size + len(body) for body in bodies)
-            if after > SIZE:
+            if after > _ROOM:
                 return False
             records = (part for body in bodies for part in (_RECORD.pack(len(body), _checksum(body, filling)), body))
             self._put(b"".join(records), end)
@@ -133,6 +145,24 @@ class Inbox:
         """Let go of the file, which stays."""
         with self._writing, self._syncing:
             self._forget()
+
+    def _make_mine(self, path: Path, database: int) -> None:
+        data = os.pread(self._fd, SIZE, 0)
+        owner = _owner(data)
+        if owner == database:
+            return
+        filling, done, end, owed = self._read_head()
+        if owner and done != end:
+            aside = path.with_name(f"{path.name}.of-{owner:08x}-{filling}")
+            _keep(aside, data)
+            self._put(_HEAD.pack(filling, end, end, owed), 0)
+            log.warning(
+                "submits that were left for a database which was removed or replaced before they were in it, are put "
+                "aside in %s",
+                aside,
+            )
+        if end <= _ROOM:
+            self._put(_foot(database), _ROOM)
 
     def _forget(self) -> None:
         if self._fd >= 0:
@@ -177,11 +207,34 @@ class Inbox:
             fcntl.flock(self._fd, fcntl.LOCK_UN)
 
 
-def peek(path: Path) -> list[Submission]:
-    """What is in an inbox, to who changes nothing and waits for nobody. Raises OSError."""
+def peek(path: Path, database: int) -> list[Submission]:
+    """What is in an inbox for this database, and may be rows already, to who changes nothing and waits for nobody.
+    Raises OSError.
+    """
     data = path.read_bytes()
+    if _owner(data) not in (0, database):
+        return []
     filling, done, end, _owed = _HEAD.unpack_from(data) if len(data) == SIZE else (0, 0, 0, 0)
     return [item for item, _at in _records(data[done:end], filling)]
+
+
+def _owner(data: bytes) -> int:
+    """The number of the database that a file is for; 0 where it does not say."""
+    word, owner, checksum = _FOOT.unpack_from(data, _ROOM) if len(data) == SIZE else (b"", 0, 0)
+    return owner if word == _WORD and _foot(owner)[-4:] == checksum.to_bytes(4, "little") else 0
+
+
+def _foot(database: int) -> bytes:
+    said = _WORD + database.to_bytes(4, "little")
+    return said + zlib.crc32(said).to_bytes(4, "little")
+
+
+def _keep(path: Path, data: bytes) -> None:
+    with open(path, "wb", opener=functools.partial(os.open, mode=0o600)) as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    sync_directory(path.parent)
 
 
 def _checksum(body: bytes, filling: int) -> int:
@@ -199,8 +252,15 @@ def _records(data: bytes, filling: int) -> Iterator[tuple[Submission, float]]:
                 "%d bytes of the inbox are what a power cut left of submits that nobody was told of", len(data) - at
             )
             return
-        now, *fields = msgpack.unpackb(body)
-        yield Submission(**dict(zip(_FIELDS, fields, strict=True))), now
+        try:
+            now, *fields = msgpack.unpackb(body)
+            item = Submission(**dict(zip(_FIELDS, fields, strict=True)))
+        except (ValueError, TypeError) as exc:  # whole, and not ours to read
+            raise OSError(
+                errno.EPROTO,
+                "the inbox has a submit of another version of lakeshore; start this process again with the newest",
+            ) from exc
+        yield item, now
         at += _RECORD.size + length
 
 

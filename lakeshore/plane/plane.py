@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 from . import submits
 from .blobs import Blobs
 from .contract import TERMINAL, PlaneError, PlaneFailed, PlaneFull, SyncFailed
-from .database import SYNCHRONOUS, Durability, connect
+from .database import SYNCHRONOUS, Durability, connect, number_of
 from .directories import keep_names
 from .inbox import Inbox, Waiting
 from .journal import Journal
@@ -57,8 +57,8 @@ class Plane:
         if shared and files is not None:
             try:
                 self._file = os.stat(path)
-                self.inbox = Inbox(files / "inbox", power=durability == "power")
-            except OSError as exc:
+                self.inbox = Inbox(files / "inbox", power=durability == "power", database=number_of(self.conn))
+            except (sqlite3.Error, OSError) as exc:
                 self.close()
                 raise failure_of(exc) from exc
         if files is not None and durability == "power":

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import os
+import shutil
 import sqlite3
 import struct
 import subprocess
@@ -12,12 +14,15 @@ import sys
 import textwrap
 import threading
 import time
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgpack
 import pytest
 
+from lakeshore.cli.checks import local
 from lakeshore.plane import inbox, queues, retention
 from lakeshore.plane.contract import Ended
 from lakeshore.sdk import dispatch
@@ -430,3 +435,107 @@ def test_who_has_a_database_open_that_was_replaced_takes_nothing_that_is_for_the
         plane.claim(QUEUE, "w")
     assert drained(new) == ["first", "a"]
     new.close()
+
+
+def _remove_database(path: str) -> None:
+    for end in ("", "-wal", "-shm"):
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path + end)
+
+
+@pytest.mark.inventory("K-16")
+def test_what_was_left_for_a_database_that_is_gone_is_put_aside_and_not_run(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    plane = Dispatch(tmp_path / "plane.sqlite", durability="process")
+    plane.submit(QUEUE, b"", id="first")
+    leave(plane, "a", "b")
+    _remove_database(plane.path)
+    new = Dispatch(plane.path, durability="process")
+    assert rows_of(new) == 0
+    (aside,) = (tmp_path / "plane.sqlite.d").glob("inbox.of-*")
+    assert str(aside) in caplog.text and "removed or replaced" in caplog.text
+    whose = inbox._owner(aside.read_bytes())
+    assert [item.id for item in inbox.peek(aside, whose)] == ["a", "b"]
+    assert inbox.peek(aside, whose + 1) == []
+    new.submit(QUEUE, b"", id="second")
+    leave(new, "c")
+    assert drained(new) == ["second", "c"]
+    new.close()
+    plane.close()
+
+
+@pytest.mark.inventory("K-16", "K-29")
+def test_a_copy_of_a_plane_and_a_backup_of_its_database_have_what_was_left(plane: Dispatch) -> None:
+    leave(plane, "a")
+    place = Path(plane.path)
+    for copy in ("whole", "backup"):
+        there = place.with_name(copy) / place.name
+        shutil.copytree(f"{place}.d", f"{there}.d")
+        if copy == "whole":
+            shutil.copy(place, there)
+            shutil.copy(f"{place}-wal", f"{there}-wal")
+        else:
+            with contextlib.closing(sqlite3.connect(place)) as here, contextlib.closing(sqlite3.connect(there)) as to:
+                here.backup(to)
+        again = Dispatch(there, durability="process")
+        assert drained(again) == ["a"]
+        again.close()
+
+
+@pytest.mark.inventory("K-29")
+@pytest.mark.parametrize("end", [20, inbox.SIZE])
+def test_an_inbox_of_the_version_that_named_no_database_is_read(plane: Dispatch, end: int) -> None:
+    """It had records up to the end of the file."""
+    leave(plane, "a")
+    with open(f"{plane.path}.d/inbox", "r+b") as file:
+        if end == inbox.SIZE:
+            data = file.read()
+            filling, done, until, owed = struct.unpack_from("<QIII", data)
+            moved = inbox.SIZE - (until - done)
+            file.seek(moved)
+            file.write(data[done:until])
+            file.seek(0)
+            file.write(struct.pack("<QIII", filling, moved, inbox.SIZE, owed))
+        else:
+            file.seek(inbox.SIZE - 16)
+            file.write(bytes(16))
+    again = Dispatch(plane.path, durability="process")
+    assert drained(again) == ["a"]
+    leave(again, "b")
+    assert drained(plane) == ["b"]
+    again.close()
+
+
+@pytest.mark.inventory("K-29")
+@pytest.mark.parametrize("body", [msgpack.packb([1.0] * 12), msgpack.packb({"v": 2}), msgpack.packb(2), b"\xc1"])
+def test_a_record_of_a_newer_version_is_left_alone_and_said(plane: Dispatch, body: bytes) -> None:
+    leave(plane, "a")
+    with open(f"{plane.path}.d/inbox", "r+b") as file:
+        filling, done, end, owed = struct.unpack("<QIII", file.read(20))
+        record = struct.pack("<II", len(body), zlib.crc32(body, filling)) + body
+        file.seek(end)
+        file.write(record)
+        file.seek(0)
+        file.write(struct.pack("<QIII", filling, done, end + len(record), owed))
+    for verb in (lambda: plane.count(QUEUE), lambda: plane.claim(QUEUE, "w"), lambda: plane.submit(QUEUE, b"", id="b")):
+        with pytest.raises(DispatchError, match="another version of lakeshore"):
+            verb()
+    with open(f"{plane.path}.d/inbox", "rb") as file:
+        assert struct.unpack("<QIII", file.read(20)) == (filling, done, end + len(record), owed)
+    with open(f"{plane.path}.d/inbox", "r+b") as file:  # the newer version has taken it
+        file.write(struct.pack("<QIII", filling, done, end, owed))
+    assert drained(plane) == ["a"]
+
+
+def test_the_doctor_counts_what_is_in_the_inbox_once(plane: Dispatch) -> None:
+    """Whoever dies between a commit and the inbox's head leaves records that are rows."""
+    leave(plane, "a", "b")
+    with open(f"{plane.path}.d/inbox", "r+b") as file:
+        before = file.read(20)
+        put_in(plane)
+        file.seek(0)
+        file.write(before)
+    leave(plane, "c")
+    (found,) = local._work(Path(plane.path), ["somebody"])
+    assert found.seen.startswith("3 queued")

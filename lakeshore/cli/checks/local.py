@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from lakeshore.plane.contract import Submission
 from lakeshore.plane.database import SCHEMA_VERSION
 from lakeshore.plane.inbox import peek
 from lakeshore.plane.statements import SQL
@@ -112,15 +113,19 @@ def _work(path: Path, living: list[str]) -> Iterator[Finding]:
     try:
         conn = database.look(path)
         try:
+            mail = _mail(path, conn)  # before the rows: what is put in meanwhile is counted there
+            conn.execute("BEGIN")
             tallies = conn.execute(SQL.tallies).fetchall()
+            left = [
+                item for item in mail if not conn.execute(SQL.row_for_report, {"ns": item.ns, "id": item.id}).fetchall()
+            ]
             holders = {session for (session,) in conn.execute(SQL.holders)}
         finally:
             conn.close()
     except sqlite3.Error:  # the line about the schema says more
         return
     queued = Counter({(ns, queue): n for ns, queue, state, n in tallies if state == "queued"})
-    with contextlib.suppress(OSError):
-        queued.update((item.ns, item.queue) for item in peek(path.with_name(path.name + ".d") / "inbox"))
+    queued.update((item.ns, item.queue) for item in left)
     running = sum(n for *_, state, n in tallies if state == "running")
     lost = holders.difference(living)
     seen = f"{sum(queued.values()):,} queued, {running:,} running"
@@ -131,6 +136,13 @@ def _work(path: Path, living: list[str]) -> Iterator[Finding]:
         yield warning("local work", f"{seen}, and nobody takes them", _start(queued))
     else:
         yield ok("local work", seen)
+
+
+def _mail(path: Path, conn: sqlite3.Connection) -> list[Submission]:
+    (number,) = conn.execute("PRAGMA application_id").fetchone()
+    with contextlib.suppress(OSError):
+        return peek(path.with_name(path.name + ".d") / "inbox", number)
+    return []
 
 
 def _start(queued: Mapping[tuple[str, str], int]) -> str:
