@@ -70,7 +70,7 @@ def test_an_ending_waits_while_the_plane_has_no_room(plane: Dispatch, monkeypatc
         raise DispatchError("no space left") from PlaneFull("no space left")
 
     with monkeypatch.context() as full:
-        full.setattr(plane, "_write", no_room)
+        full.setattr(plane._state(), "write", no_room)
         assert source.next(0.0) is None
         source.drain()
         assert source.next(0.0) is None
