@@ -271,6 +271,8 @@ class Settled:
     state: str | None = None
     queue: str | None = None
     expected: int | None = None
+    attempt: int | None = None
+    """The attempts of a row that succeeded by this report: nothing changes it any more."""
 
 
 @value

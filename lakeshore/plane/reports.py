@@ -69,13 +69,13 @@ def settle_many(tx: Transaction, reports: Sequence[Report], now: float) -> list[
     ends: list[tuple[Any, ...]] = []
     results: list[tuple[Any, ...]] = []
     moved: list[tuple[str, str, int]] = []
-    for id_, claim, seq, ns, queue in tx.all(*among(SQL.claimed_without_frames, list(plain))):
+    for id_, claim, seq, ns, queue, attempt in tx.all(*among(SQL.claimed_without_frames, list(plain))):
         report = plain[id_]
         if report.claim == claim and report.ns == ns:
             ends.append((now, now, claim, seq, claim))
             results.append(payload_row(seq, report.result))
             moved.append((ns, queue, seq))
-            ended[id_] = Settled(id=id_, claim=claim, result="ok", state="succeeded", queue=queue)
+            ended[id_] = _succeeded(report, queue, attempt)
     if ends:
         changed = tx.change_many(_SUCCEED_AT, ends)
         assert changed == len(ends), "their rows were read in this transaction"
@@ -92,10 +92,10 @@ def settle(tx: Transaction, report: Report, now: float) -> Settled:
         values = {"id": report.id, "ns": report.ns, "claim": report.claim, "now": now}
         ended = tx.one(SQL.succeed_if_claimed, values)
         if ended is not None:
-            seq, queue = ended
+            seq, queue, attempt = ended
             tx.change(PUT_RESULT, payload_row(seq, report.result))
             tx.moved(report.ns, queue, "running", "succeeded", seq)
-            return Settled(id=report.id, claim=report.claim, result="ok", state="succeeded", queue=queue)
+            return _succeeded(report, queue, attempt)
     row = read_row(tx, report.ns, report.id)
     if row is None:
         return Settled(id=report.id, claim=report.claim, result="stale")
@@ -131,6 +131,10 @@ def settle(tx: Transaction, report: Report, now: float) -> Settled:
         return Settled(id=report.id, claim=claim, result="ok", state="queued", queue=row.queue)
     _end(tx, row, report.outcome, attempt, report.error, None, now, settled_as=report.outcome)
     return Settled(id=report.id, claim=claim, result="ok", state=report.outcome, queue=row.queue)
+
+
+def _succeeded(report: Report, queue: str, attempt: int) -> Settled:
+    return Settled(id=report.id, claim=report.claim, result="ok", state="succeeded", queue=queue, attempt=attempt)
 
 
 def release(

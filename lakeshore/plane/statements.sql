@@ -290,10 +290,10 @@ UPDATE invocation
 SET state = 'succeeded', attempt = attempt + (started = 0), started = 1, started_at = COALESCE(started_at, :now),
     finished_at = :now, error = NULL, settled_claim = :claim, settled_as = 'succeeded', session = NULL
 WHERE id = :id AND ns = :ns AND state = 'running' AND claim = :claim AND last_frame = -1
-RETURNING seq, queue
+RETURNING seq, queue, attempt
 
 -- name: claimed_without_frames
-SELECT id, claim, seq, ns, queue FROM invocation WHERE id IN (:those) AND state = 'running' AND last_frame = -1
+SELECT id, claim, seq, ns, queue, attempt + (started = 0) FROM invocation WHERE id IN (:those) AND state = 'running' AND last_frame = -1
 
 -- name: succeed_at_if_claimed
 UPDATE invocation

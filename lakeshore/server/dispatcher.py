@@ -21,6 +21,7 @@ from ..plane.contract import (
     Appended,
     Cancelled,
     Claimed,
+    Ended,
     Loss,
     PlaneError,
     Poll,
@@ -95,7 +96,7 @@ class Dispatcher:
         self.clock = clock
         self._committed = Committed(plane.path, plane.conn, self.writer)
         self.reserve = DiskReserve(plane.path, reserve_bytes)
-        self.results = Results(self.rows, self.waiters)
+        self.results = Results(self.rows, self.waiters, runs=self.leases.holds, hurry=self.writer.hurry)
         self.sessions = SessionBook()
         self._freshen = self.matcher.freshen
         self.promoter = Promoter(self.writer, clock, self._freshen, self.matcher.pace)
@@ -173,6 +174,7 @@ class Dispatcher:
             answer = await self.writer.write(
                 functools.partial(self._poll, request, key),
                 functools.partial(self._polled, request, parked, may_park, news),
+                patient=may_park and self._can_wait(request, key) and not news(),
             )
             if parked.answer is not None or self.parking.of_session(key) is not parked:
                 return parked.answer or answer
@@ -210,6 +212,16 @@ class Dispatcher:
             return True
         return not any(q.endswith("*") or self._queued(wish.ns, q) for q in wish.queues)
 
+    def _can_wait(self, request: Poll, key: tuple[str, str, str]) -> bool:
+        """Whether nobody waits for what a poll says, and there is nothing to give it."""
+        wish = request.wish
+        if wish is None or request.held or request.loss is not None or not self.sessions.is_newest(*key):
+            return False
+        for report in request.reports:
+            if report.outcome != "succeeded" or report.last_seq is not None or self.waiters.awaited(report.id):
+                return False
+        return not any(q.endswith("*") or self._queued(wish.ns, q) for q in wish.queues)
+
     def _poll(self, request: Poll, key: tuple[str, str, str], tx: Transaction) -> PollAnswer:
         leases = self.leases
         certain = polls.Certain(
@@ -231,7 +243,7 @@ class Dispatcher:
         if request.loss is not None and not request.held:
             log.warning("worker %s is gone: %s; what it held goes back", request.worker, request.loss)
         for report, settled in zip(request.reports, answer.settled, strict=True):
-            self._note_settled(report.ns, settled)
+            self._note_settled(report, settled)
         renew = self.leases.renew
         doubtful = [p for p in request.held if not renew(request.ns, p.id, p.claim, now, started=p.started)]
         lost, cancel = polls.judge(self.rows, request.ns, doubtful) if doubtful else ((), ())
@@ -307,7 +319,7 @@ class Dispatcher:
 
         def committed(answers: list[Settled]) -> None:
             for report, answer in zip(items, answers, strict=True):
-                self._note_settled(report.ns, answer)
+                self._note_settled(report, answer)
 
         return await self.writer.write(verb, committed)
 
@@ -517,11 +529,14 @@ class Dispatcher:
         for run in runs:
             self.leases.grant(run.id, run.claim, session, now)
 
-    def _note_settled(self, ns: str, settled: Settled) -> None:
+    def _note_settled(self, report: Report, settled: Settled) -> None:
         if settled.result == "ok":
             self.leases.end(settled.id, settled.claim)
-            if settled.state in TERMINAL:
-                self._ended(ns, settled.id)
+            if settled.attempt is not None:
+                told = Ended(id=settled.id, state="succeeded", result=report.result, attempt=settled.attempt)
+                self._ended(report.ns, settled.id, told)
+            elif settled.state in TERMINAL:
+                self._ended(report.ns, settled.id)
         elif settled.result == "stale":
             self.refused_stale += 1
             log.warning("stale report of %s (claim %s): the row is %s", settled.id, settled.claim, settled.state)
@@ -534,8 +549,8 @@ class Dispatcher:
             if row is not None and row.state in TERMINAL:
                 self._ended(ns, id_)
 
-    def _ended(self, ns: str, id_: str) -> None:
-        self.waiters.settled(id_)
+    def _ended(self, ns: str, id_: str, ended: Ended | None = None) -> None:
+        self.waiters.settled(id_, ended)
         self.feeds.ring(f"frames/{id_}")
 
     def _tell_holder(self, id_: str) -> None:

@@ -74,6 +74,11 @@ class Leases:
         lease.started = lease.started or started
         return lease.cancel_at is None
 
+    def holds(self, ns: str, id_: str) -> bool:
+        """Whether somebody holds this invocation: its row says `running`."""
+        lease = self._by_id.get(id_)
+        return lease is not None and lease.ns == ns
+
     def begun(self, ns: str, id_: str, claim: int) -> bool:
         """Whether the start of this claim is in its row already."""
         lease = self._by_id.get(id_)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 
 import trio
@@ -29,12 +29,31 @@ class Watched:
     resync: bool = False
 
 
+class _Await:
+    """A request that waits for one end."""
+
+    __slots__ = ("_parker", "ended")
+
+    def __init__(self, parker: Parker) -> None:
+        self._parker = parker
+        self.ended: Ended | None = None
+
+    def tell(self, ended: Ended | None) -> None:
+        self.ended = ended
+        self._parker.wake()
+
+
 class Results:
     """Reads what is committed, and waits for what is not."""
 
-    def __init__(self, read: Rows, waiters: Waiters) -> None:
+    def __init__(
+        self, read: Rows, waiters: Waiters, *, runs: Callable[[str, str], bool], hurry: Callable[[], None]
+    ) -> None:
+        """`runs(ns, id)` says that it is known, without a look, to run; `hurry` is called by whoever begins to wait."""
         self._rows = read
         self._waiters = waiters
+        self._runs = runs
+        self._hurry = hurry
 
     def submitted(self, ns: str, session: str, stored: Iterable[Submitted]) -> None:
         """A submit carried the session of a watch: the set holds what it stored from now on. Sent again, a call may
@@ -49,15 +68,18 @@ class Results:
 
     async def wait(self, ns: str, id_: str, timeout_s: float, parker: Parker) -> Ended:
         """One invocation's end, or how it stands when the time is over."""
-        ended = rows.ended(self._rows, ns, id_)
-        if ended.state != "pending" or timeout_s <= 0:
-            return ended
-        self._waiters.on(id_, parker.wake)
+        if timeout_s <= 0 or not self._runs(ns, id_):
+            ended = rows.ended(self._rows, ns, id_)
+            if ended.state != "pending" or timeout_s <= 0:
+                return ended
+        mine = _Await(parker)
+        self._waiters.on(id_, mine)
+        self._hurry()
         try:
             await parker.park(timeout_s)
         finally:
-            self._waiters.off(id_, parker.wake)
-        return rows.ended(self._rows, ns, id_)
+            self._waiters.off(id_, mine)
+        return mine.ended or rows.ended(self._rows, ns, id_)
 
     async def watch(
         self,
@@ -80,6 +102,7 @@ class Results:
             watch.parker.wake()  # one poll per set: the older one is answered with what there is
         if not watch.ready and timeout_s > 0 and (watch.pending or not add):
             watch.parker = parker
+            self._hurry()
             try:
                 await parker.park(timeout_s)
             finally:
@@ -91,15 +114,22 @@ class Results:
         answers: list[Ended] = []
         size = 0
         while watch.ready and size < ANSWER_BYTES:
-            ids = list(islice(watch.ready, READ_AT_ONCE))
-            for ended in rows.ended_many(self._rows, ns, ids):
-                del watch.ready[ended.id]
+            for ended in self._take(watch, ns):
                 if ended.state == "pending":  # retried by hand since
                     self._waiters.watch(watch, ended.id)
                     continue
                 answers.append(ended)
                 size += len(ended.result) if isinstance(ended.result, bytes) else 256
         return Watched(ended=answers, more=bool(watch.ready))
+
+    def _take(self, watch: WatchSet, ns: str) -> list[Ended]:
+        """Some of those that are ready, out of the set."""
+        some = list(islice(watch.ready.items(), READ_AT_ONCE))
+        for id_, _ in some:
+            del watch.ready[id_]
+        unknown = [id_ for id_, ended in some if ended is None]
+        read = {ended.id: ended for ended in rows.ended_many(self._rows, ns, unknown)}
+        return [ended or read[id_] for id_, ended in some]
 
     def _watch_ids(self, watch: WatchSet, ns: str, ids: Sequence[str]) -> None:
         for first in range(0, len(ids), READ_AT_ONCE):

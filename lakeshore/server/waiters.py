@@ -1,16 +1,23 @@
-"""Who waits for what: single awaits, watch sets, and followers of frames (K-21).
+"""Who waits for which end: single awaits, and watch sets (K-21).
 
 A watch set is what one producer process still waits for. The server keeps it between polls, so that the ids are not
 listed again; an id is reported once and leaves. A set that nobody asked about for two minutes is dropped, for its
 producer, if it lives, sends its unresolved ids again.
+
+An end that can never be another one is told as it came; of any other the rows are asked.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Protocol
 
+from ..plane.contract import Ended
+
 FORGET_S = 120.0
+KEPT = 256
+KEPT_BYTES = 1024
+"""A set keeps so many ends, with results of so many bytes, for who has not asked yet."""
 
 
 class Parker(Protocol):
@@ -21,6 +28,13 @@ class Parker(Protocol):
     def is_gone(self) -> bool: ...
 
 
+class Await(Protocol):
+    """One that waits for the end of one id."""
+
+    def tell(self, ended: Ended | None) -> None:
+        """It has ended, so; None: as the rows say."""
+
+
 class WatchSet:
     """Ids one session waits for, and those that are ready to be told."""
 
@@ -29,17 +43,21 @@ class WatchSet:
     def __init__(self, ns: str, now: float) -> None:
         self.ns = ns
         self.pending: set[str] = set()
-        self.ready: dict[str, None] = {}
+        self.ready: dict[str, Ended | None] = {}
         self.parker: Parker | None = None
         self.seen_at = now
 
-    def settle(self, id_: str) -> None:
+    def settle(self, id_: str, ended: Ended | None = None) -> None:
         """An id has ended: tell it with the next answer."""
         if id_ in self.pending:
             self.pending.discard(id_)
-            self.ready[id_] = None
+            self.ready[id_] = ended if ended is not None and self._has_room(ended) else None
             if self.parker is not None:
                 self.parker.wake()
+
+    def _has_room(self, ended: Ended) -> bool:
+        result = ended.result
+        return len(self.ready) < KEPT and (not isinstance(result, bytes) or len(result) <= KEPT_BYTES)
 
 
 class Waiters:
@@ -48,34 +66,32 @@ class Waiters:
     def __init__(self) -> None:
         self._sets: dict[tuple[str, str], WatchSet] = {}
         self._watching: dict[str, set[WatchSet]] = {}
-        self._calls: dict[str, set[Callable[[], None]]] = {}
+        self._awaits: dict[str, set[Await]] = {}
 
     def __len__(self) -> int:
-        return len(self._watching) + len(self._calls)
+        return len(self._watching) + len(self._awaits)
 
-    def on(self, name: str, call: Callable[[], None]) -> None:
-        """Call back at each `ring(name)`, until `off`."""
-        self._calls.setdefault(name, set()).add(call)
+    def on(self, id_: str, await_: Await) -> None:
+        """Tell it of this end, until `off`."""
+        self._awaits.setdefault(id_, set()).add(await_)
 
-    def off(self, name: str, call: Callable[[], None]) -> None:
-        calls = self._calls.get(name)
-        if calls is not None:
-            calls.discard(call)
-            if not calls:
-                del self._calls[name]
+    def off(self, id_: str, await_: Await) -> None:
+        awaits = self._awaits.get(id_)
+        if awaits is not None:
+            awaits.discard(await_)
+            if not awaits:
+                del self._awaits[id_]
 
-    def ring(self, name: str) -> None:
-        """Something happened to `name`."""
-        calls = self._calls.get(name)
-        if calls:
-            for call in list(calls):
-                call()
-
-    def settled(self, id_: str) -> None:
-        """An invocation reached a terminal state."""
+    def settled(self, id_: str, ended: Ended | None = None) -> None:
+        """An invocation reached a terminal state. `ended` is how, if that stays so."""
         for watch in self._watching.pop(id_, ()):
-            watch.settle(id_)
-        self.ring(id_)
+            watch.settle(id_, ended)
+        for await_ in self._awaits.get(id_, ()):
+            await_.tell(ended)
+
+    def awaited(self, id_: str) -> bool:
+        """Whether somebody waits for this end at this moment."""
+        return id_ in self._awaits or any(watch.parker is not None for watch in self._watching.get(id_, ()))
 
     def watch_set(self, ns: str, session: str, now: float) -> WatchSet:
         """The session's set; a new empty one when it is not known."""

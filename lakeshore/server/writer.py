@@ -23,6 +23,8 @@ Verb = Callable[[Tx], Any]
 
 SLOW_COMMIT_S = 0.0005
 STALL_S = 0.002
+PATIENCE_S = 0.002
+"""So long a write that nobody waits for looks for company: a commit costs as much for one as for some."""
 HOPS = 4
 MAX_BATCH = 512
 _SMOOTHING = 0.1
@@ -40,13 +42,19 @@ class Batches(Protocol[Tx_co]):
 
 
 class _Item(Generic[Tx]):
-    __slots__ = ("answer", "task", "then", "verb")
+    __slots__ = ("answer", "is_answered", "task", "then", "verb")
 
     def __init__(self, verb: Verb[Tx], then: Callable[[Any], None] | None) -> None:
         self.verb = verb
         self.then = then
         self.task: trio.lowlevel.Task | None = None
         self.answer: Any = None
+        self.is_answered = False
+
+    async def answered(self) -> None:
+        """Wait until it is."""
+        self.task = trio.lowlevel.current_task()
+        await trio.lowlevel.wait_task_rescheduled(self.abandon)
 
     def abandon(self, _raise_cancel: object) -> trio.lowlevel.Abort:
         """The asker is cancelled; at once, for an answer before its task runs must not wake it a second time."""
@@ -66,27 +74,48 @@ class Writer(Generic[Tx]):
         self.commit_average_s = 0.0
         self._closing = closing or (lambda _threaded: (_nothing, _nothing))
         self._pending: list[_Item[Tx]] = []
+        self._patient: list[_Item[Tx]] = []
+        """They go behind the others of the next batch, or alone when their time is over."""
         self._sleeper: trio.lowlevel.Task | None = None
         self._failed: BaseException | None = None
         self.is_away = False
         """Whether a batch is on its way in a thread: what it writes through is not to be read through."""
 
-    async def write(self, verb: Callable[[Tx], T], then: Callable[[T], None] | None = None) -> T:
+    async def write(
+        self, verb: Callable[[Tx], T], then: Callable[[T], None] | None = None, *, patient: bool = False
+    ) -> T:
         """Commit `verb`; its answer. Raises what it refuses, or PlaneFailed.
 
         `then(answer)` runs on the loop right after the commit, before anybody else hears of it. A caller that is
-        cancelled meanwhile does not take its verb with it.
+        cancelled meanwhile does not take its verb with it. A `patient` one goes with others that come within
+        PATIENCE_S.
         """
         if self._failed is not None:
             raise PlaneError(f"the plane has stopped: {self._failed}")
         item = _Item(verb, then)
-        self._pending.append(item)
-        self._wake()
-        item.task = trio.lowlevel.current_task()
-        await trio.lowlevel.wait_task_rescheduled(item.abandon)
+        if patient:
+            self._patient.append(item)
+            try:
+                with trio.move_on_after(PATIENCE_S):
+                    await item.answered()
+            finally:
+                if not item.is_answered:
+                    self.hurry()
+        else:
+            self._pending.append(item)
+            self._wake()
+        if not item.is_answered:
+            await item.answered()
         if isinstance(item.answer, Exception):
             raise item.answer
         return item.answer  # type: ignore[no-any-return]  # a batch is heterogeneous; this item holds a T
+
+    def hurry(self) -> None:
+        """Somebody waits for what patient ones bring."""
+        if self._patient:
+            self._pending += self._patient
+            self._patient = []
+            self._wake()
 
     def nudge(self) -> None:
         """Run a batch of the closing verb alone."""
@@ -100,6 +129,8 @@ class Writer(Generic[Tx]):
             if not self._pending:
                 self._sleeper = trio.lowlevel.current_task()
                 await trio.lowlevel.wait_task_rescheduled(self._abandon)
+            self._pending += self._patient
+            self._patient = []
             batch, self._pending = self._pending[:MAX_BATCH], self._pending[MAX_BATCH:]
             threaded = self.commit_average_s >= slow_s
             closing, then = self._closing(threaded)
@@ -114,9 +145,9 @@ class Writer(Generic[Tx]):
                     answers = self._into.batch(verbs)
             except Exception as exc:
                 self._failed = exc
-                for item in batch + self._pending:
+                for item in batch + self._pending + self._patient:
                     self._answer(item, PlaneError(f"the plane has stopped: {exc}"))
-                self._pending = []
+                self._pending, self._patient = [], []
                 raise
             self.commits += 1
             self.items += len(batch)
@@ -132,7 +163,7 @@ class Writer(Generic[Tx]):
                 await trio.lowlevel.cancel_shielded_checkpoint()  # the answered ones get their turn
 
     def _answer(self, item: _Item[Tx], answer: Any) -> None:
-        item.answer = answer
+        item.answer, item.is_answered = answer, True
         task, item.task = item.task, None
         if task is not None:
             trio.lowlevel.reschedule(task, outcome.Value(None))

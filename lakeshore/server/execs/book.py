@@ -20,9 +20,9 @@ from typing import Any, Final
 import trio
 
 from ...plane.contract import PlaneError
+from ..bells import Bells
 from ..http import HttpError
 from ..orders import Order
-from ..waiters import Waiters
 from . import store
 from .job import CANCELLED, FAILED, KILLED, RESTARTED, Delivery, ExecRow, NewExec, Open, Result
 from .output import Output
@@ -58,7 +58,7 @@ class Execs:
     def __init__(self, kept: Store, output: Output, *, clock: Callable[[], float] = time.time) -> None:
         self.store = kept
         self.output = output
-        self.waiters = Waiters()
+        self.waiters = Bells()
         self.rouse: Callable[[str, str], None] = lambda _ns, _worker: None
         self.body: Callable[[dict[str, Any]], dict[str, Any]] = lambda raw: raw
         self.told: Callable[[str, str | None], None] | None = None
