@@ -7,7 +7,8 @@ who only reads has it put in first (`OpenPlane.rows`).
 
 A head, then records in a row: length, checksum, a packed submit. The head is written after the record that it counts,
 so a producer killed in between has written nothing. Whoever syncs the file syncs all records before its own as well:
-after a power cut what lies behind the first record that is not whole was acknowledged to nobody.
+after a power cut what lies behind the first record that is not whole was acknowledged to nobody. A record may be a row
+before it is synced: the commit that makes it one is a sync of its own.
 
 The file ends with the number of the database that it is for (`database.number_of`). What was left for one that has been
 removed or replaced since is no business of the new one: who opens the plane puts it aside, and says so.
@@ -55,6 +56,8 @@ _ROOM = SIZE - _FOOT.size
 _FIELDS = ("ns", "queue", "id", "args", "hash", "function", "run_config", "priority", "parent", "max_attempts")
 """After the time. Another number of fields is another version's record."""
 _open_inboxes: weakref.WeakSet[Inbox] = weakref.WeakSet()
+Mark = tuple[int, int]
+"""A filling, and how far into it."""
 
 
 @value
@@ -71,7 +74,8 @@ class Waiting:
 class Inbox:
     """Opens the file, or makes it with all the room that it will need. Safe in threads.
 
-    `power`: what this process leaves is synced before `leave` returns. `database`: its number. Raises OSError.
+    `power`: what this process leaves is to survive a power cut, and `keep` syncs it. `database`: its number. Raises
+    OSError.
     """
 
     def __init__(self, path: Path, *, power: bool, database: int) -> None:
@@ -105,12 +109,12 @@ class Inbox:
         _filling, done, end, _owed = _HEAD.unpack_from(self._head)
         return bool(done != end)
 
-    def leave(self, items: Sequence[Submission], now: float) -> bool:
-        """Leave submits, durably; False when there is no room for all, or no sync to be had. Raises OSError: they may
-        be there or not.
+    def leave(self, items: Sequence[Submission], now: float) -> Mark | None:
+        """Leave submits: whoever looks finds them from now on, and `keep` makes them durable. None when there is no
+        room for all, or no sync to be had. Raises OSError: they may be there or not.
         """
         if self._failed is not None:
-            return False
+            return None
         bodies = [msgpack.packb((now, *(getattr(item, name) for name in _FIELDS))) for item in items]
         with self._writing, self._locked():
             filling, done, end, owed = self._read_head()
@@ -118,14 +122,17 @@ class Inbox:
                 filling, done, end, owed = filling + 1, _HEAD.size, _HEAD.size, 0
             after = end + sum(_RECORD.size + len(body) for body in bodies)
             if after > _ROOM:
-                return False
+                return None
             records = (part for body in bodies for part in (_RECORD.pack(len(body), _checksum(body, filling)), body))
             self._put(b"".join(records), end)
             self._put(_HEAD.pack(filling, done, after, after if self._power else owed), 0)
             self._written = filling, after
+        return filling, after
+
+    def keep(self, mark: Mark) -> None:
+        """Have what was left as durable as was promised, before anybody is told that it is there. Raises OSError."""
         if self._power:
-            self._sync(filling, after)
-        return True
+            self._sync(mark)
 
     def look(self) -> Waiting:
         """What waits, in the order in which it came."""
@@ -170,9 +177,9 @@ class Inbox:
             os.close(self._fd)
             self._fd = -1
 
-    def _sync(self, filling: int, until: int) -> None:
+    def _sync(self, mark: Mark) -> None:
         with self._syncing:  # who waited here finds that the last one's sync was its own, too
-            if self._synced < (filling, until):
+            if self._synced < mark:
                 if self._failed is not None:
                     raise self._failed
                 reached = self._written

@@ -21,14 +21,13 @@ from ..plane.database import Durability
 from ..plane.statements import SQL, Values
 from ..plane.transaction import Transaction
 from ..wire.states import LOCAL_NAMES
-from . import forks, local_losses, outcomes
+from . import forks, local_losses, local_wait, outcomes
 from .claimed import Claimed
 from .errors import DispatchError
-from .hints import unused_login
 from .ids import check_id
 from .local_claims import LocalClaims
 from .local_source import LocalSource
-from .local_submission import Call, each, held, refusal, submission
+from .local_submission import Call, each, held, is_new, plain, refusal, submission
 from .open_plane import OpenPlane
 
 __all__ = ["Claimed", "Dispatch", "DispatchError"]
@@ -87,8 +86,9 @@ class Dispatch:
         """
         args = self._kept(id, envelope)
         item = submission(self.ns, queue, id, args, key, priority, parent, run_config, retry_failed, delay, due, name)
-        if new and self._state().leave((item,)):
-            self._ring_work(queue)
+        if new and (mark := self._state().leave((item,))) is not None:
+            self._ring_work(queue)  # who claims it syncs its row, while this syncs the inbox
+            self._state().keep_mail(mark)
             return id
         done = held(lambda: self._write(lambda tx: submits.submit(tx, item, time.time())))
         if done.due is None:
@@ -102,11 +102,14 @@ class Dispatch:
         made = each(self.ns, calls, self._kept)
         items = [one for one in made if isinstance(one, Submission)]
         told: Iterator[str | Exception] = iter([item.id for item in items])
-        if items and not self._state().leave(items):
+        mark = self._state().leave(items) if items else None
+        if items and mark is None:
             done = self._write(lambda tx: submits.submit_many(tx, items, time.time()))
             told = iter([refusal(one) if isinstance(one, Refused) else one.id for one in done])
         for queue in {item.queue for item in items}:
             self._ring_work(queue)
+        if mark is not None:
+            self._state().keep_mail(mark)
         return [next(told) if isinstance(one, Submission) else one for one in made]
 
     def cancel(self, inv_id: str) -> bool:
@@ -142,20 +145,17 @@ class Dispatch:
         Raises DispatchError (failed, cancelled, timed out, unknown, purged) and TimeoutError (the id stays valid).
         """
         check_id(inv_id)
-        deadline = _deadline(timeout)
-        ended = self._ended(inv_id)
-        if not ended.terminal:
-            with self._state().bells.listen("done") as bell:
-                while not (ended := self._ended(inv_id)).terminal:
-                    if ended.state != "pending":
-                        raise outcomes.not_there(inv_id, ended.state)
-                    left = deadline - time.monotonic()
-                    if left <= 0:
-                        raise outcomes.still(inv_id, str(ended.row_state), timeout, self._hint())
-                    bell.wait(left)
-        if ended.state != "succeeded":
-            raise outcomes.failure(inv_id, ended.state, msgpack.unpackb(ended.error) if ended.error else None)
-        return self._state().fetch(ended.result, f"the result of {inv_id}")
+        return local_wait.result(self._state(), inv_id, lambda: self._ended(inv_id), timeout)
+
+    def submit_and_wait(self, queue: str, envelope: bytes, *, id: str, timeout: float | None, **options: Any) -> bytes:
+        """`submit` and `result`; a new call whose result comes soon costs no sync but its worker's."""
+        if is_new(options):
+            args = self._kept(id, envelope)
+            item = submission(self.ns, queue, id, args, **plain(options))
+            found = local_wait.call(self._state(), item, lambda: self._ended(id), timeout)
+            if found is not None:
+                return found
+        return self.result(self.submit(queue, envelope, id=id, **options), timeout=timeout)
 
     # -- workers
 
@@ -259,7 +259,7 @@ class Dispatch:
         bell_name, what = f"topic/{queue}/{name}", f"topic {name!r}"
         channel = rows.topic_channel(self._rows, self.ns, queue, name)
         if channel is None:
-            deadline = _deadline(timeout)
+            deadline = local_wait.deadline(timeout)
             with self._state().bells.listen(bell_name) as bell:
                 while (channel := rows.topic_channel(self._rows, self.ns, queue, name)) is None:
                     left = deadline - time.monotonic()
@@ -341,9 +341,6 @@ class Dispatch:
             raise refused
         return self._state().keep(id_, "args", envelope)
 
-    def _hint(self) -> str | None:
-        return None if self.path == ":memory:" else unused_login()
-
     def _ring_work(self, queue: str) -> None:
         self._state().ring_work(self.ns, queue)
 
@@ -351,7 +348,7 @@ class Dispatch:
         self, channel: int, bell_name: str, what: str, since: int, timeout: float | None, over: Callable[[], bool]
     ) -> Iterator[tuple[int, bytes]]:
         state = self._state()
-        deadline = _deadline(timeout)
+        deadline = local_wait.deadline(timeout)
         with state.bells.listen(bell_name) as bell:
             while True:
                 ended = over()  # asked before reading, so that nothing written until then is missed
@@ -361,7 +358,7 @@ class Dispatch:
                     if final:
                         return
                 if looked_at > since:
-                    since, deadline = looked_at, _deadline(timeout)
+                    since, deadline = looked_at, local_wait.deadline(timeout)
                     continue
                 if ended:
                     return
@@ -369,7 +366,3 @@ class Dispatch:
                 if left <= 0:
                     raise outcomes.silent(what, timeout)
                 bell.wait(left)
-
-
-def _deadline(timeout: float | None) -> float:
-    return float("inf") if timeout is None else time.monotonic() + timeout

@@ -49,9 +49,10 @@ class LocalClaims:
         kind: str = "fifo",
         temperature: float = 1.0,
         draw: float | None = None,
+        passes_on: bool = False,
     ) -> list[Claimed]:
         """Settle how jobs ended and take the next ones, in one commit. One alone counts as begun; of several none
-        does.
+        does. `passes_on`: whoever was woken for one job wakes the next for what else there is.
 
         Raises DispatchError when nothing was written; an ending that is not wanted any more is only logged.
         """
@@ -75,14 +76,19 @@ class LocalClaims:
             start=capacity == 1,
         )
 
-        def verb(tx: Transaction) -> tuple[list[Settled], Sequence[Taken], Collection[tuple[str, str]]]:
+        many = queue.endswith("*")
+
+        def verb(tx: Transaction) -> tuple[list[Settled], Sequence[Taken], Collection[tuple[str, str]], bool]:
             now = time.time()
             settled = reports.settle_many(tx, ended, now)
             promoted = delays.promote(tx, now, ns=self._ns, queue=queue) if promotes else ()
-            return settled, claims.claim(tx, wish, now), promoted
+            taken = claims.claim(tx, wish, now) if many or not ended or has_queued(tx.all, self._ns, queue) else ()
+            return settled, taken, promoted, bool(passes_on and taken and has_queued(tx.all, self._ns, queue))
 
-        settled, taken, promoted = self._state().write(verb)
+        settled, taken, promoted, more = self._state().write(verb)
         self._told(ended, settled)
+        if taken and passes_on and (more or state.has_mail()):
+            state.ring_work(self._ns, queue)
         for _ns, name in promoted:
             self._state().ring_work(self._ns, name)
         found, unread = list[Claimed](), list[Report]()

@@ -82,9 +82,7 @@ class LocalSource(PlaneSource):
             if wait_s <= 0:
                 return None
             self.plane.wait_for_work(self._queue, min(wait_s, LONG_S) if self._may_rescue else wait_s)
-            found = self._take()
-            if found is not None:
-                self._claims.pass_on(self._queue)
+            found = self._take(passes_on=True)
         return found
 
     def begin(self, work: Work, stop: Callable[[str], None]) -> None:
@@ -156,11 +154,13 @@ class LocalSource(PlaneSource):
                 return 1
         return min(MAX_PREFETCH, int(GATHER_S / max(self._job_s, 1e-6)))
 
-    def _take(self) -> Work | None:
+    def _take(self, *, passes_on: bool = False) -> Work | None:
         ended, capacity = self._unsaid, self._capacity()
         self._said_at = time.monotonic()
         try:
-            found: list[Claimed] = self._claims.turn(ended, self._queue, self._worker, capacity=capacity, **self._order)
+            found: list[Claimed] = self._claims.turn(
+                ended, self._queue, self._worker, capacity=capacity, passes_on=passes_on, **self._order
+            )
         except DispatchError as exc:
             if not ended or not isinstance(exc.__cause__, PlaneFailed):
                 raise

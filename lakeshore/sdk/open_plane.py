@@ -16,7 +16,7 @@ from ..plane.bells import Bells, FifoBells, MemoryBells
 from ..plane.contract import Payload, PlaneError, Submission
 from ..plane.database import Durability
 from ..plane.directories import make_directories
-from ..plane.inbox import LARGEST
+from ..plane.inbox import LARGEST, Mark
 from ..plane.plane import Plane, failure_of
 from ..plane.soundness import check_files
 from ..plane.statements import SQL, Values
@@ -111,19 +111,28 @@ class OpenPlane:
         """What is in the inbox, and may have become rows already."""
         return [] if self.plane.inbox is None else [item for item, _at in self.plane.inbox.look().items]
 
-    def leave(self, items: Sequence[Submission]) -> bool:
-        """Leave new submits in the inbox, durably, if nothing about them or their queues can be refused and they have
-        room. Whether they are there: all or none. Raises DispatchError: the disk failed.
+    def leave(self, items: Sequence[Submission]) -> Mark | None:
+        """Leave new submits in the inbox, if nothing about them or their queues can be refused and they have room: all
+        or none. Nobody is told that they are there before `keep_mail`. Raises DispatchError: the disk failed.
         """
         inbox = self.plane.inbox
         if inbox is None or not all(map(_is_plain, items)):
-            return False
+            return None
         try:
             for ns, queue in {(item.ns, item.queue) for item in items}:
                 if not self.combiner.rows(SQL.plain_queue, {"ns": ns, "queue": queue}):
-                    return False
+                    return None
             return inbox.leave(items, time.time())
         except (sqlite3.Error, OSError) as exc:
+            failed = failure_of(exc)
+            raise DispatchError(str(failed)) from failed
+
+    def keep_mail(self, mark: Mark) -> None:
+        """Make durable what was left. Raises DispatchError: the disk failed."""
+        assert self.plane.inbox is not None, "what was left was in it"
+        try:
+            self.plane.inbox.keep(mark)
+        except OSError as exc:
             failed = failure_of(exc)
             raise DispatchError(str(failed)) from failed
 

@@ -17,6 +17,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 import msgpack
 
 from lakeshore import wire
+from lakeshore.sdk import local_wait
 from lakeshore.sdk.dispatch import Dispatch
 
 SIZES = (10, 10, 3_000, 70_000)
@@ -62,6 +63,8 @@ def play(plane: Dispatch, name: str, rng: random.Random, rounds: int) -> None:
         result = payload()
         plane.ack(job.id, "w", result=result, claim=job.claim)
         say("succeeded", job.id, result, job.claim)
+        if number % 3 == 0:
+            call(plane, f"{name}-calls", f"{inv}-call", payload())
         if number % 4 == 0:
             body = msgpack.packb(payload())
             topic += 1
@@ -69,7 +72,23 @@ def play(plane: Dispatch, name: str, rng: random.Random, rounds: int) -> None:
             say("posted", name, body, seq=topic)
 
 
+def call(plane: Dispatch, queue: str, inv: str, result: bytes) -> None:
+    """Submit and wait in one, with a worker beside it: what is promised is the result alone."""
+
+    def work() -> None:
+        while (job := plane.claim(queue, "w")) is None:
+            plane.wait_for_work(queue, 60.0)
+        plane.ack(job.id, "w", result=result, claim=job.claim)
+
+    worker = threading.Thread(target=work)
+    worker.start()
+    assert plane.submit_and_wait(queue, b"called", id=inv, timeout=60.0, new=True) == result
+    say("succeeded", inv, result, claim=1)
+    worker.join()
+
+
 def main(path: str, seed: str, rounds: int, durability: str) -> None:
+    local_wait.SOON_S = 60.0  # no call syncs what it leaves: its row's commits do
     plane = Dispatch(path, durability=durability)  # type: ignore[arg-type]  # one of the names
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(lambda k: play(plane, f"q{k}", random.Random(f"{seed}-{k}"), rounds), range(2)))
