@@ -27,6 +27,7 @@ from .locks import try_lock
 from .logs import Logs
 from .statements import SQL, Values
 from .transaction import Noted, Transaction
+from .turns import Turn
 
 log = logging.getLogger(__name__)
 
@@ -54,10 +55,12 @@ class Plane:
         self._syncs_more = False
         self.inbox: Inbox | None = None
         """Submits of any process that are no rows yet, where several share the plane."""
+        self._turn: Turn | None = None
         if shared and files is not None:
             try:
                 self._file = os.stat(path)
                 self.inbox = Inbox(files / "inbox", power=durability == "power", database=number_of(self.conn))
+                self._turn = Turn(files / "turn.lock")
             except (sqlite3.Error, OSError) as exc:
                 self.close()
                 raise failure_of(exc) from exc
@@ -103,7 +106,10 @@ class Plane:
         Raises SyncFailed when the disk refuses a sync: whoever gets it must stop.
         """
         try:
-            return self._commit(verbs)
+            if self._turn is None:
+                return self._commit(verbs)
+            with self._turn.taken(self.commit_s):
+                return self._commit(verbs)
         except SyncFailed:
             raise
         except (sqlite3.Error, OSError) as exc:
@@ -134,6 +140,8 @@ class Plane:
         """Close the files. What was committed stays."""
         if self.inbox is not None:
             self.inbox.close()
+        if self._turn is not None:
+            self._turn.close()
         self.journal.close()
         self.conn.close()
 

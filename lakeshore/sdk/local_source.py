@@ -1,8 +1,9 @@
 """A worker loop's end of the plane on this machine: how jobs ended is settled by the commit that takes the next ones.
 
 Somebody who waits for an ending has it at once. Where nobody does and jobs are short, endings and jobs gather for
-2 ms, and one commit serves several: then the plane's lock is the producers'. What was prefetched and has not begun is
-taken back by who looks for work (see `local_slate`). An ending never waits for the body that was begun after it: a
+2 ms after the last commit, and one serves several: then the plane's lock is the producers'. Where as many are there as
+can be taken, none is waited for. What was prefetched and has not begun is taken back by who looks for work (see
+`local_slate`). An ending never waits for the body that was begun after it: a
 thread says it when that body is not done at once, for it may itself wait for what has ended. While the plane has no
 room endings are kept and said again (K-8), and nothing else is begun.
 """
@@ -53,6 +54,8 @@ class LocalSource(PlaneSource):
         """What the last job took."""
         self._busy = False
         """Whether the last turn brought work."""
+        self._full = False
+        """Whether it brought several, and all that were asked for: then there is more."""
         self._looked_at = 0.0
         self._may_rescue = False
         """Whether something waits elsewhere behind a job that may become long."""
@@ -132,8 +135,8 @@ class LocalSource(PlaneSource):
 
     def _gather(self) -> None:
         """Let endings wait for company, if jobs come and nobody waits for what ended."""
-        if self._unsaid and self._busy and not self._one_by_one:
-            left = self._said_at + GATHER_S - time.monotonic()
+        if self._unsaid and self._busy and not self._full and not self._one_by_one:
+            left = self._say_at - time.monotonic()
             if left > 0 and not self._claims.awaited(self._unsaid):
                 time.sleep(left)
 
@@ -167,7 +170,7 @@ class LocalSource(PlaneSource):
             self._wait_for_room(exc)
             return None
         self._said()
-        self._waits, self._busy = patience(), bool(found)
+        self._waits, self._busy, self._full = patience(), bool(found), len(found) == capacity > 1
         if not found:
             return None
         if capacity == 1:

@@ -21,10 +21,8 @@ PATIENCE_S = 60.0
 
 @pytest.fixture(params=["power", "process", "memory"])
 def plane(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Dispatch]:
-    if request.param == "memory":
-        plane = Dispatch()
-    else:
-        plane = Dispatch(tmp_path / "plane.sqlite", durability=request.param)
+    where = {} if request.param == "memory" else {"path": tmp_path / "plane.sqlite", "durability": request.param}
+    plane = Dispatch(**where)
     known(plane)
     yield plane
     plane.close()
