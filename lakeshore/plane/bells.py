@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import functools
 import itertools
 import logging
 import os
@@ -53,8 +54,8 @@ class Bells(Protocol):
     def ring(self, *names: str) -> None:
         """Wake all who wait for one of these."""
 
-    def ring_one(self, *names: str) -> None:
-        """Wake one of those who wait for one of these, if none has been woken that has not looked yet."""
+    def ring_one(self, name: str, every: str) -> None:
+        """Wake one of those who wait for `name`, if none has been woken that has not looked yet; and all of `every`."""
 
     def awaited(self, *names: str) -> bool:
         """Whether somebody may be waiting for one of these, who has not been rung yet."""
@@ -81,15 +82,16 @@ class MemoryBells:
                 for event in self._waiting.get(name, ()):
                     event.set()
 
-    def ring_one(self, *names: str) -> None:
+    def ring_one(self, name: str, every: str) -> None:
         if not self._waiting:
             return
         with self._lock:
-            for name in names:
-                for event in self._waiting.get(name, ()):
-                    if not event.is_set():
-                        event.set()
-                        return
+            for event in self._waiting.get(name, ()):
+                if not event.is_set():
+                    event.set()
+                    break
+            for event in self._waiting.get(every, ()):
+                event.set()
 
     def awaited(self, *names: str) -> bool:
         with self._lock:
@@ -156,11 +158,14 @@ class FifoBells:
                 if self._is_silent(file):
                     self._strike(file)
 
-    def ring_one(self, *names: str) -> None:
+    def ring_one(self, name: str, every: str) -> None:
         with self._ringing:
-            for file in self._hung(names):
+            for file in self._hung((name,)):
                 if self._is_silent(file) and self._strike(file):
-                    return
+                    break
+            for file in self._known((every,)):
+                if self._is_silent(file):
+                    self._strike(file)
 
     def awaited(self, *names: str) -> bool:
         with self._ringing:
@@ -170,6 +175,9 @@ class FifoBells:
         changed_at = os.stat(self.directory).st_mtime_ns
         if changed_at != self._there_at:
             self._look(changed_at)
+        return self._known(names)
+
+    def _known(self, names: Iterable[str]) -> list[str]:
         if not self._there:
             return []
         tags = {_tag(name) for name in names}
@@ -304,6 +312,7 @@ def _silence(fd: int) -> None:
             pass
 
 
+@functools.lru_cache(maxsize=64)
 def _tag(name: str) -> str:
     """Part of a file's name. Two names with one tag ring each other's bells, which costs a look."""
     return f"{zlib.crc32(name.encode()):08x}"

@@ -25,6 +25,7 @@ import fcntl
 import functools
 import logging
 import mmap
+import operator
 import os
 import struct
 import threading
@@ -55,6 +56,7 @@ _WORD = b"lsinbox1"
 _ROOM = SIZE - _FOOT.size
 _FIELDS = ("ns", "queue", "id", "args", "hash", "function", "run_config", "priority", "parent", "max_attempts")
 """After the time. Another number of fields is another version's record."""
+_fields_of = operator.attrgetter(*_FIELDS)
 _open_inboxes: weakref.WeakSet[Inbox] = weakref.WeakSet()
 Mark = tuple[int, int]
 """A filling, and how far into it."""
@@ -115,7 +117,7 @@ class Inbox:
         """
         if self._failed is not None:
             return None
-        bodies = [msgpack.packb((now, *(getattr(item, name) for name in _FIELDS))) for item in items]
+        bodies = [msgpack.packb((now, *_fields_of(item))) for item in items]
         with self._writing, self._locked():
             filling, done, end, owed = self._read_head()
             if done == end and end > _HEAD.size:

@@ -31,11 +31,6 @@ from .transaction import PUT_ARGS, Transaction, grouped, payload_row
 _WORTH_A_BATCH = 4
 
 
-def fingerprint(queue: str, function: bytes, args: Payload, run_config: bytes) -> bytes:
-    """sha256 of what makes two submits the same one. Arguments count by content, however they travelled."""
-    return fingerprint_within(fingerprint_frame(queue, function, run_config), args)
-
-
 def fingerprint_frame(queue: str, function: bytes, run_config: bytes) -> tuple[bytes, bytes]:
     """What a fingerprint has before and behind its arguments: the same for many calls."""
     name = queue.encode()
@@ -43,7 +38,7 @@ def fingerprint_frame(queue: str, function: bytes, run_config: bytes) -> tuple[b
 
 
 def fingerprint_within(frame: tuple[bytes, bytes], args: Payload) -> bytes:
-    """The fingerprint of these arguments in that frame."""
+    """sha256 of what makes two submits the same one. Arguments count by content, however they travelled."""
     args_sha = bytes.fromhex(args.sha256) if isinstance(args, BlobRef) else hashlib.sha256(args).digest()
     return hashlib.sha256(b"".join((frame[0], args_sha, frame[1]))).digest()
 

@@ -46,20 +46,23 @@ def submission(
     check_id(id_)
     if parent is not None:
         check_id(parent)
-    if math.isnan(priority := float(priority)):
+    if math.isnan(priority := float(priority) + 0.0):  # -0.0 is 0.0: one call has one fingerprint
         raise DispatchError("the priority of a submit is a number, got nan")
-    config = {**(run_config or {}), "queue": queue, "priority": priority, "key": key}
-    attempts = int(config.get("max_attempts") or 3)
+    attempts = int((run_config or {}).get("max_attempts") or 3)
     if not -_MOST <= attempts <= _MOST:
         raise DispatchError(f"max_attempts of a submit is at most {_MOST}, got {attempts}")
-    packed = msgpack.packb(config)
     function = _function(name)
+    if run_config or key is not None:
+        packed = msgpack.packb({**(run_config or {}), "queue": queue, "priority": priority, "key": key})
+        frame = submits.fingerprint_frame(queue, function, packed)
+    else:
+        packed, frame = _usual(queue, function, priority)
     return Submission(
         ns=ns,
         queue=queue,
         id=id_,
         args=args,
-        hash=submits.fingerprint(queue, function, args, packed),
+        hash=submits.fingerprint_within(frame, args),
         function=function,
         run_config=packed,
         priority=priority,
@@ -117,6 +120,13 @@ def held(submit: Callable[[], T]) -> T:
             if not is_held(exc) or time.monotonic() >= deadline:
                 raise
             time.sleep(next(waits))
+
+
+@functools.lru_cache(maxsize=256)
+def _usual(queue: str, function: bytes, priority: float) -> tuple[bytes, tuple[bytes, bytes]]:
+    """The packed config of calls that name nothing else, and the frame of their fingerprints."""
+    packed: bytes = msgpack.packb({"queue": queue, "priority": priority, "key": None})
+    return packed, submits.fingerprint_frame(queue, function, packed)
 
 
 @functools.lru_cache(maxsize=256)

@@ -138,8 +138,8 @@ class OpenPlane:
 
     def ring_work(self, ns: str, queue: str) -> None:
         """Wake one worker of a queue."""
-        self.bells.ring_one(f"work/{ns}/{queue}")
-        self.bells.ring(f"work/{ns}/*")  # of queues by many prefixes; the right one is among them
+        # Of those who wait for queues by a prefix all: the right one is among them.
+        self.bells.ring_one(f"work/{ns}/{queue}", f"work/{ns}/*")
 
     def _tidy(self) -> None:
         """Now and then, see whether the WAL wants folding, and forget what is old."""

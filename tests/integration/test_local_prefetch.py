@@ -345,7 +345,7 @@ def test_one_ring_wakes_one_who_waits_and_the_next_another(kind: str, tmp_path: 
     with bells.listen("work"):
         pass  # who has left is not rung in the place of one who waits
     for n in (1, 2, 3):
-        bells.ring_one("work")
+        bells.ring_one("work", "nobody's")
         deadline = time.monotonic() + 60
         while len(woken) < n and time.monotonic() < deadline:
             time.sleep(0.001)
@@ -353,6 +353,30 @@ def test_one_ring_wakes_one_who_waits_and_the_next_another(kind: str, tmp_path: 
     released.set()
     for thread in threads:
         thread.join()
+    bells.close()
+
+
+@pytest.mark.parametrize("kind", ["memory", "fifo"])
+def test_a_ring_for_one_wakes_all_who_wait_for_many_queues_besides(kind: str, tmp_path: Path) -> None:
+    bells = MemoryBells() if kind == "memory" else FifoBells(tmp_path / "bells")
+    ready, woken = threading.Semaphore(0), threading.Semaphore(0)
+
+    def wait(name: str) -> None:
+        with bells.listen(name) as bell:
+            ready.release()
+            asleep = time.monotonic()
+            bell.wait(60.0)
+            if time.monotonic() - asleep < PACE_S:
+                woken.release()
+
+    threads = [threading.Thread(target=wait, args=(name,)) for name in ("work", "many", "many")]
+    for thread in threads:
+        thread.start()
+        ready.acquire()
+    bells.ring_one("work", "many")
+    for thread in threads:
+        thread.join(60)
+    assert all(woken.acquire(blocking=False) for _ in threads)
     bells.close()
 
 
