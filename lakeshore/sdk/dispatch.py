@@ -13,8 +13,6 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-import msgpack
-
 from ..plane import frames, queues, reports, retries, rows, submits
 from ..plane.contract import TERMINAL, Ended, Payload, Refused, Submission
 from ..plane.database import Durability
