@@ -365,20 +365,21 @@ class BaseAsyncPool(ABC):
         await self._limit.acquire()
         try:
             connection = self._take()
-            answer = await connection.request(
-                method,
-                path,
-                headers=headers,
-                body=body,
-                content_length=content_length,
-                timeout=timeout,
-                retry_stale=retry_stale,
-                max_body=max_body,
-            )
-            self._give_back(connection)
+            try:
+                return await connection.request(
+                    method,
+                    path,
+                    headers=headers,
+                    body=body,
+                    content_length=content_length,
+                    timeout=timeout,
+                    retry_stale=retry_stale,
+                    max_body=max_body,
+                )
+            finally:
+                self._give_back(connection)
         finally:
             self._limit.release()
-        return answer
 
     async def stream(
         self,
@@ -393,19 +394,20 @@ class BaseAsyncPool(ABC):
     ) -> AsyncStreamingResponse:
         """As `AsyncConnection.stream`; the connection returns to the pool when the answer has been read to its end."""
         connection = self._take()
-        answer = await connection.stream(
-            method,
-            path,
-            headers=headers,
-            body=body,
-            content_length=content_length,
-            timeout=timeout,
-            retry_stale=retry_stale,
-        )
-        if connection.connected:
+        try:
+            answer = await connection.stream(
+                method,
+                path,
+                headers=headers,
+                body=body,
+                content_length=content_length,
+                timeout=timeout,
+                retry_stale=retry_stale,
+            )
+            if not connection.connected:
+                answer._pool = self
+        finally:
             self._give_back(connection)
-        else:
-            answer._pool = self
         return answer
 
     @property
@@ -444,6 +446,7 @@ class BaseAsyncPool(ABC):
         return self._new_connection()
 
     def _give_back(self, connection: BaseAsyncConnection) -> None:
+        """Keep what another request may use, also one that was refused before a byte of it was sent."""
         if not connection.connected:
             return
         if self._closed or len(self._idle) >= self._max_idle:

@@ -460,25 +460,27 @@ class BlockingPool:
     ) -> Response:
         """As `BlockingConnection.request`, on any free connection."""
         connection = self._take()
-        answer = connection.request(
-            method,
-            path,
-            headers=headers,
-            body=body,
-            content_length=content_length,
-            timeout=timeout,
-            retry_stale=retry_stale,
-            max_body=max_body,
-        )
-        self._give_back(connection)
-        return answer
+        try:
+            return connection.request(
+                method,
+                path,
+                headers=headers,
+                body=body,
+                content_length=content_length,
+                timeout=timeout,
+                retry_stale=retry_stale,
+                max_body=max_body,
+            )
+        finally:
+            self._give_back(connection)
 
     def ask(self, route: Route, body: bytes, *, timeout: float, retry_stale: bool = True) -> tuple[int, bytes]:
         """As `BlockingConnection.ask`, on any free connection."""
         connection = self._take()
-        answer = connection.ask(route, body, timeout=timeout, retry_stale=retry_stale)
-        self._give_back(connection)
-        return answer
+        try:
+            return connection.ask(route, body, timeout=timeout, retry_stale=retry_stale)
+        finally:
+            self._give_back(connection)
 
     def stream(
         self,
@@ -495,17 +497,18 @@ class BlockingPool:
         end.
         """
         connection = self._take()
-        answer = connection.stream(
-            method,
-            path,
-            headers=headers,
-            body=body,
-            content_length=content_length,
-            timeout=timeout,
-            retry_stale=retry_stale,
-        )
-        answer._attach(self)
-        if connection.connected:
+        try:
+            answer = connection.stream(
+                method,
+                path,
+                headers=headers,
+                body=body,
+                content_length=content_length,
+                timeout=timeout,
+                retry_stale=retry_stale,
+            )
+            answer._attach(self)
+        finally:
             self._give_back(connection)
         return answer
 
@@ -517,6 +520,9 @@ class BlockingPool:
     def close(self) -> None:
         """Close idle connections; those in use are closed when their request ends."""
         self._closed = True
+        self._drop_idle()
+
+    def __del__(self) -> None:
         self._drop_idle()
 
     def __enter__(self) -> BlockingPool:
@@ -544,6 +550,7 @@ class BlockingPool:
             connection.close()
 
     def _give_back(self, connection: BlockingConnection) -> None:
+        """Keep what another request may use, also one that was refused before a byte of it was sent."""
         if not connection.connected:
             return
         if self._closed or self._pid != os.getpid() or len(self._idle) >= self._max_idle:
