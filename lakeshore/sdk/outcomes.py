@@ -98,6 +98,6 @@ def too_large(size: int, what: str) -> DispatchError | None:
     if size <= MAX_PAYLOAD_BYTES:
         return None
     return DispatchError(
-        f"{what} is {size / 2**20:.1f} MiB, the limit is {MAX_PAYLOAD_BYTES // 2**20} MiB; "
+        f"{what}: {size / 2**20:.1f} MiB, the limit is {MAX_PAYLOAD_BYTES // 2**20} MiB; "
         "pass a key or a path to the data instead of the data itself"
     )

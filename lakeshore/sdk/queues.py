@@ -12,6 +12,7 @@ import contextlib
 import os
 from collections.abc import AsyncIterator, Iterator
 from datetime import datetime
+from types import BuiltinFunctionType, FunctionType
 from typing import Any
 
 from lakeshore import wire
@@ -24,6 +25,7 @@ from .default_plane import default_dispatch
 from .ids import check_name, new_id
 from .jobs import Job, decode, values_of, worker_name
 from .local_async import async_verbs
+from .options import check_key, check_number, check_plane
 
 __all__ = ["Job", "Queue", "SyncQueue", "Topic"]
 
@@ -41,6 +43,7 @@ class SyncQueue:
             raise TypeError(f"a queue's name is a str, got {type(name).__name__}")
         with briefly:
             check_kind(kind)
+            check_plane(dispatch, "dispatch")
             self.plane = default_dispatch() if dispatch is None else dispatch
         self.name = name
         self.kind = kind
@@ -426,11 +429,33 @@ def _ready(
 ) -> tuple[bytes, dict[str, Any]]:
     """The bytes of a submit, and the plane's words for the rest of it."""
     check_name(queue)
-    id_, data = packed(payload, envelope, key)
+    check_key(key, "key")
+    check_number(priority, "priority")
+    try:
+        id_, data = packed(payload, envelope, key)
+    except TypeError:
+        if (mistake := _of_a_function(payload)) is None:
+            raise
+        raise mistake from None
     how = {"id": id_, "key": key, "priority": priority, **delays.when(delay, at)}
     if envelope is None and getattr(plane, "trusts_new_ids", False):
         how["new"] = True  # a caller's own Envelope may have been sent before
     return data, how
+
+
+def _of_a_function(payload: object) -> TypeError | None:
+    """What to say to who submits a function instead of a call of it."""
+    from .functions import UDF  # wall: only a mistake pays for it
+
+    if not isinstance(payload, UDF | FunctionType | BuiltinFunctionType):
+        return None
+    name = payload.__name__
+    how = (
+        f"{name}.submit(…) submits one"
+        if isinstance(payload, UDF)
+        else f"submit dls.thunk({name}, …), or make it a @udf"
+    )
+    return TypeError(f"{name} is a function, not a call of it: {how}")
 
 
 def unpacked(result: bytes) -> Any:

@@ -21,6 +21,7 @@ from lakeshore.sdk.brief import brief, briefly
 from lakeshore.sdk.context import ambient
 from lakeshore.sdk.functions import UDF, inner
 from lakeshore.sdk.ids import check_name, new_id
+from lakeshore.sdk.options import check_key, check_number, check_plane
 from lakeshore.sdk.transport import describe, name_of, shown_name
 from lakeshore.sdk.warned import calls_of_ours
 from lakeshore.wire.values import value
@@ -164,7 +165,8 @@ def remote_async(udf: UDF[..., Any], args: tuple[Any, ...], kwargs: dict[str, An
             async for part in parts:
                 yield part
 
-    waits = call.send_and_wait_async()
+    waits: Any = call.send_and_wait_async()
+    waits.__qualname__ = udf.__name__  # what Python calls it where it is never awaited
     return StreamingCall(waits, submit_and_stream) if udf.kind == "asyncgen" else waits
 
 
@@ -190,16 +192,35 @@ def envelope_of(
                 f"argument {name!r} of {name_of(fn)} is a {type(argument).__name__}: it lives in this process and "
                 "cannot travel; pass a list, or let the function read a stream by its invocation id"
             )
+    described = describe(fn, transport) if function is None else function
+    try:
+        packed, named = wire.pack(list(args)), wire.pack(dict(kwargs)) if kwargs else _NO_KWARGS
+    except (TypeError, OverflowError) as error:
+        _name_argument(fn, args, kwargs, error)
+        raise
     return wire.Envelope(
         id=id or new_id(),
-        fn=describe(fn, transport) if function is None else function,
-        args=wire.pack(list(args)),
-        kwargs=wire.pack(dict(kwargs)) if kwargs else _NO_KWARGS,
+        fn=described,
+        args=packed,
+        kwargs=named,
         prefix="" if context is None else context.prefix,
         key=key,
         cfg=dict(cfg or {}),
         parent=context.invocation_id if parent is None and context is not None else parent,
     )
+
+
+def _name_argument(
+    fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], error: TypeError | OverflowError
+) -> None:
+    """Say which argument it was that did not travel; the error stays what it is, for a codec may have raised it."""
+    for name, argument in (*enumerate(args), *kwargs.items()):
+        try:
+            wire.pack(argument)
+        except (TypeError, OverflowError) as again:
+            if again.args == error.args and error.args:
+                error.args = (f"argument {name!r} of {name_of(fn)} does not travel: {error.args[0]}", *error.args[1:])
+            return
 
 
 def _prepare(udf: UDF[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Prepared:
@@ -212,6 +233,10 @@ def _prepare(udf: UDF[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) 
     if not isinstance(queue, str):
         raise TypeError(f"_queue takes a queue's name as a str, got {type(queue).__name__}; _dispatch takes the plane")
     check_name(queue)
+    check_key(options.key, "_key")
+    check_number(options.priority, "_priority")
+    check_number(options.timeout, "_timeout")
+    check_plane(options.dispatch, "_dispatch")
     when = delays.when(options.delay, options.at)
     _check_arguments(udf, args, kwargs)
     function = describe(udf, udf.transport)
