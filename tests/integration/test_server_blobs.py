@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import hashlib
 import json
+import os
 import secrets
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
 from served import JSON, Served, new_id, one
+from signer import Signer
+
+from lakeshore.plane.blobs import Blobs
+from lakeshore.server.blobs import BlobStore, Grant
 
 PRESIGN = "/v1/namespaces/default/payloads/presign"
 STORE = "/v1/namespaces/default/payloads"
@@ -80,6 +88,45 @@ def test_a_stored_payload_may_come_in_chunks_and_has_a_key_of_its_own_without_a_
         finally:
             chunked.close()
     assert len(keys) == 2
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+def test_a_payload_whose_daemon_signed_for_it_is_stored_whole(secured_server: Served, chunked: bool) -> None:
+    minted = secured_server.post("/v1/namespaces/default/enroll-tokens", {"label": new_id()}, encoding=JSON).body
+    daemon, data = Signer(secured_server), secrets.token_bytes(300_000)
+    assert daemon.hello(minted["plaintext"]).body["reject"] is None
+    headers = {**daemon.headers("POST", STORE, data), "X-LS-Worker-Id": daemon.worker_id}
+    body = iter([data[:1000], data[1000:]]) if chunked else data
+    with contextlib.closing(secured_server.connection()) as connection:
+        connection.request("POST", STORE, body, headers, encode_chunked=chunked)
+        answer = connection.getresponse()
+        stored = json.loads(answer.read())
+    assert answer.status == 200, stored
+    assert (stored["size"], stored["sha256"]) == (len(data), hashlib.sha256(data).hexdigest())
+
+
+@pytest.mark.skipif(not hasattr(os, "posix_fadvise"), reason="this system takes no such advice")
+@pytest.mark.parametrize("why", [errno.ENOSYS, errno.EPERM, errno.EINVAL])
+def test_a_payload_is_stored_where_the_kernel_takes_no_advice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, why: int
+) -> None:
+    def refused(*_: object) -> None:
+        raise OSError(why, os.strerror(why))
+
+    async def main() -> None:
+        async def chunks() -> AsyncIterator[bytes]:
+            yield data
+
+        store = BlobStore(Blobs(tmp_path), b"key")
+        for n in range(2):
+            grant = Grant(method="PUT", key=f"payloads/default/2026/01/01/job{n}/args", expires=0)
+            ref, new = await store.receive(grant, chunks(), by_content=True)  # type: ignore[arg-type]  # as it is used
+            assert new and store.blobs.get(ref) == data
+            assert store.take_fresh(ref.key) == data
+
+    data = secrets.token_bytes(300_000)
+    monkeypatch.setattr(os, "posix_fadvise", refused)
+    trio.run(main)
 
 
 def test_what_cannot_be_stored_in_one_exchange_is_refused_by_its_field(server: Served) -> None:

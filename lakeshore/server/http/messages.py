@@ -189,6 +189,25 @@ class BodyChunks:
         return chunk
 
 
+class _Whole:
+    """A body that was read before, by whoever checked its signature: still all of it is to come, in one piece."""
+
+    __slots__ = ("_left", "length")
+
+    def __init__(self, whole: bytes) -> None:
+        self._left = whole
+        self.length: int | None = len(whole)
+
+    async def read(self, limit: int) -> bytes:
+        return await self.next_chunk(limit)
+
+    async def next_chunk(self, limit: int) -> bytes:
+        if len(self._left) > limit:
+            raise HttpError(413, "request body too large", hint=f"send at most {limit} bytes", limit=limit)
+        left, self._left = self._left, b""
+        return left
+
+
 def _pairs_of(query: str) -> list[tuple[str, str]]:
     """Names and values, decoded. HttpError 400."""
     if not query:
@@ -283,7 +302,8 @@ class Request:
 
     def stream(self, limit: int | None = None) -> BodyChunks:
         """The body piece by piece, as it arrives; nothing more is read until the next piece is asked for."""
-        return BodyChunks(self._body, self.max_body if limit is None else limit)
+        source = self._body if self._whole is None else _Whole(self._whole)
+        return BodyChunks(source, self.max_body if limit is None else limit)
 
     # --- parking -----------------------------------------------------------------------------------------------
 
