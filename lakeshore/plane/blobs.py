@@ -166,7 +166,8 @@ class Blobs:
 def start_writing(fd: int, start: int, length: int) -> None:
     """Have the kernel begin with what was just written, where it does so: the sync then has less to wait for."""
     if _ADVISES:
-        os.posix_fadvise(fd, start, length, os.POSIX_FADV_DONTNEED)  # dirty pages are queued for the disk, and stay
+        with contextlib.suppress(OSError):  # advice that a kernel or a sandbox does not take changes nothing
+            os.posix_fadvise(fd, start, length, os.POSIX_FADV_DONTNEED)  # dirty pages are queued for the disk, and stay
 
 
 def _write_all(file: FileIO, data: bytes) -> None:
