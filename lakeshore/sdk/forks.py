@@ -12,9 +12,11 @@ kernel's locks are the parent's and stay so.
 
 from __future__ import annotations
 
+import operator
 import os
 import threading
 import weakref
+from collections import deque
 from typing import Any, Protocol
 
 gate = threading.RLock()
@@ -32,9 +34,19 @@ class Inheritable(Protocol):
 
 _open: weakref.WeakSet[Inheritable] = weakref.WeakSet()
 _leaves: list[Any] = []
-_locks: list[Any] = []
-"""What the thread that forks now has taken, in order."""
-_turns: list[Inheritable] = []
+_acquire, _release = operator.methodcaller("acquire"), operator.methodcaller("release")
+
+
+class _Here(threading.local):
+    """The forks that this thread is in the midst of: more than one when a signal's handler forks, too. Of each the
+    locks that it has taken, in order, and the planes whose turns are the second to the last of them.
+    """
+
+    def __init__(self) -> None:
+        self.forks: list[tuple[list[Any], list[Inheritable]]] = []
+
+
+_here = _Here()
 
 
 def opened(plane: Inheritable) -> None:
@@ -44,36 +56,34 @@ def opened(plane: Inheritable) -> None:
 
 def leaf() -> Any:
     """A lock of the module that asks for it, whose holder waits for nothing."""
-    lock = threading.Lock()
+    lock = threading.RLock()  # a signal's handler may fork while its thread holds it
     _leaves.append(lock)
     return lock
 
 
 def _before() -> None:
-    # An interrupt ends this where it is, and then the process forks all the same: what was taken is let go of.
-    _take(gate)
-    for plane in list(_open):
-        _take(plane.turn)
-        _turns.append(plane)
-    for lock in _leaves:
-        _take(lock)
-
-
-def _take(lock: Any) -> None:
-    lock.acquire()
-    _locks.append(lock)
+    # An interrupt ends this where it is, and then the process forks all the same: what was taken is let go of. None
+    # comes between the taking of a lock and its being noted, for that is one step of the interpreter.
+    held, planes = list[Any](), list[Inheritable]()
+    _here.forks.append((held, planes))
+    held.extend(filter(_acquire, (gate,)))
+    planes.extend(_open)
+    held.extend(filter(_acquire, [plane.turn for plane in planes]))
+    held.extend(filter(_acquire, _leaves))
 
 
 def _let_go() -> None:
-    _turns.clear()
-    while _locks:
-        _locks.pop().release()
+    if _here.forks:
+        held, _planes = _here.forks.pop()
+        deque(map(_release, reversed(held)), maxlen=0)
 
 
 def _in_child() -> None:
     try:
-        for plane in _turns:
-            plane.forget()
+        if _here.forks:
+            held, planes = _here.forks[-1]
+            for plane, _turn in zip(planes, held[1:], strict=False):  # an interrupt left some turns where they were
+                plane.forget()
     finally:
         _let_go()
 

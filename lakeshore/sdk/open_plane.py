@@ -187,13 +187,14 @@ class OpenPlane:
                 self._holder.release()
             if self.slates is not None:
                 self.slates.close()
+            self._closed = True  # before it is: a signal's handler may fork in the midst of that
             self.plane.close()
-            self._closed = True
 
     def forget(self) -> None:
         """In a child of a fork: what is open here is the parent's."""
         if self._closed:
             return
+        self._closed = True  # a child may fork, too
         if self.plane.conn.in_transaction:  # a signal's handler forked in the midst of it: to close it would undo it
             _unclosed.append(self.plane.conn)
         else:

@@ -136,6 +136,7 @@ def test_a_fork_in_the_middle_of_a_commit_neither_undoes_it_nor_spoils_the_file(
         for n in range(30):
             signal.setitimer(signal.ITIMER_REAL, 0.0005 + n % 10 / 10_000)
             dp.submit("q", b"x" * 5000, id=f"a{n}")
+        signal.setitimer(signal.ITIMER_REAL, 0)
         say("count", dp.count("q"))
         dp.close()
     """
@@ -144,4 +145,100 @@ def test_a_fork_in_the_middle_of_a_commit_neither_undoes_it_nor_spoils_the_file(
         child.done()
     assert said[-1] == "count 30"
     assert set(said[:-1]) == {"0"}
+    _sound(path)
+
+
+@pytest.mark.inventory("K-33")
+def test_threads_that_fork_at_the_same_time_do_not_let_go_of_each_others_locks(path: Path) -> None:
+    forker = """
+        import sys, threading
+
+        sys.setswitchinterval(1e-6)
+        dp = Dispatch(path, durability="process")
+
+        stop = threading.Event()
+
+        def look():
+            while not stop.is_set():
+                dp.count("q")
+
+        def fork():
+            for _ in range(250):
+                pid = os.fork()
+                if pid == 0:
+                    os._exit(0)
+                os.waitpid(pid, 0)
+
+        sys.unraisablehook = lambda told: say("unraisable", told.exc_value)
+        threads = [threading.Thread(target=fork, daemon=True) for _ in range(4)]
+        lookers = [threading.Thread(target=look, daemon=True) for _ in range(2)]
+        for thread in (*threads, *lookers):
+            thread.start()
+        for thread in threads:
+            thread.join(20)
+        stop.set()
+        say("count" if not any(thread.is_alive() for thread in threads) else "hangs", dp.count("q"))
+        os._exit(0)
+    """
+    with Child(forker, path) as child:
+        assert list(child.lines()) == ["count 0"]
+
+
+@pytest.mark.inventory("K-33")
+@pytest.mark.parametrize("used", [True, False], ids=["which uses the plane", "which does not use the plane"])
+def test_a_child_forks_in_its_turn(path: Path, used: bool) -> None:
+    """As daemons do: what the first child has let go of is not let go of again."""
+    forker = """
+        sys.unraisablehook = lambda told: say("unraisable", told.exc_value)
+        dp, other = Dispatch(path), Dispatch(path + "-other")
+        dp.submit("q", b"", id="parent")
+        if os.fork() == 0:
+            if sys.argv[2] == "True":
+                dp.submit("q", b"", id="child")
+            if os.fork() == 0:
+                dp.submit("q", b"", id="grandchild")
+                other.submit("q", b"", id="grandchild")
+                os._exit(0)
+            os.wait()
+            os._exit(0)
+        os.wait()
+        say(dp.count("q"), other.count("q"))
+    """
+    with Child(forker, path, used) as child:
+        assert list(child.lines()) == [f"{2 + used} 1"]
+        child.done()
+    _sound(path)
+
+
+@pytest.mark.inventory("K-33")
+def test_a_signals_handler_may_fork_while_its_thread_forks_or_holds_a_lock_of_ours(path: Path) -> None:
+    forker = """
+        from lakeshore.sdk import warned
+
+        dp = Dispatch(path)
+
+        def fork(*_):
+            pid = os.fork()
+            if pid == 0:
+                os._exit(0)
+            os.waitpid(pid, 0)
+
+        def handle(*_):
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            fork()
+
+        signal.signal(signal.SIGALRM, handle)
+        with warned._lock:
+            handle()
+        for n in range(300):
+            signal.setitimer(signal.ITIMER_REAL, 0.00001 + n % 60 / 100_000)
+            fork()
+            dp.submit("q", b"", id=f"a{n}", new=True)
+        say(dp.count("q"))
+        signal.setitimer(signal.ITIMER_REAL, 0.0001)
+        dp.close()
+    """
+    with Child(forker, path) as child:
+        assert list(child.lines()) == ["300"]
+        child.done()
     _sound(path)
