@@ -27,7 +27,9 @@ def literal(host: str, port: int) -> list[Address] | None:
 
 
 def look_up(host: str, port: int, told: Callable[[list[Address] | OSError], None]) -> None:
-    """Ask for a name; `told` is called in another thread, with the addresses or with what the resolver says."""
+    """Ask for a name; `told` is called with the addresses or with what the resolver says, in another thread where one
+    can be had.
+    """
 
     def ask() -> None:
         try:
@@ -36,7 +38,10 @@ def look_up(host: str, port: int, told: Callable[[list[Address] | OSError], None
             found = error
         told(found)
 
-    threading.Thread(target=ask, name="lakeshore-resolver", daemon=True).start()
+    try:
+        threading.Thread(target=ask, name="lakeshore-resolver", daemon=True).start()
+    except RuntimeError:  # there are no more: the interpreter ends (from Python 3.12 on), or the system has none left
+        ask()
 
 
 def connect(host: str, port: int, seconds: float) -> socket.socket:

@@ -255,11 +255,12 @@ class FifoBells:
 
 class _FifoBell:
     def __init__(self, bells: FifoBells, names: tuple[str, ...], number: int) -> None:
-        unique = f"{os.getpid()}-{number}-{id(bells):x}"
+        self._fds: list[int] = []
+        self._pid = os.getpid()
+        unique = f"{self._pid}-{number}-{id(bells):x}"
         self.names = names
         self._bells = bells
         self._paths = [f"{bells.directory}/{_tag(name)}-{unique}-{i}{_SUFFIX}" for i, name in enumerate(names)]
-        self._fds: list[int] = []
         self._blind = False
 
     def __enter__(self) -> _FifoBell:
@@ -294,6 +295,11 @@ class _FifoBell:
         for fd in self._fds:
             os.close(fd)
         self._fds = []
+
+    def __del__(self) -> None:
+        # An interrupt came between the hanging and the listening, or the leaving and the putting back.
+        if getattr(self, "_fds", None) and self._pid == os.getpid():  # a child's are its parent's
+            self.take_down()
 
     def wait(self, timeout_s: float) -> None:
         if self._blind:

@@ -1,4 +1,6 @@
-"""A program on a plane of its own that produces and works: `power_local.py PATH SEED ROUNDS DURABILITY`.
+"""A program on a plane of its own that produces and works: `power_local.py PATH SEED ROUNDS DURABILITY…`.
+
+With several durabilities the plane is made by the first, has them all open at once, and is used with the last.
 
 What each call promised it writes to stdout, one line of JSON, when the call has returned; the trace shows when.
 """
@@ -19,6 +21,7 @@ import msgpack
 from lakeshore import wire
 from lakeshore.sdk import local_wait
 from lakeshore.sdk.dispatch import Dispatch
+from lakeshore.sdk.ids import new_id
 
 SIZES = (10, 10, 3_000, 70_000)
 _said = threading.Lock()
@@ -87,9 +90,12 @@ def call(plane: Dispatch, queue: str, inv: str, result: bytes) -> None:
     worker.join()
 
 
-def main(path: str, seed: str, rounds: int, durability: str) -> None:
+def main(path: str, seed: str, rounds: int, *durabilities: str) -> None:
     local_wait.SOON_S = 60.0  # no call syncs what it leaves: its row's commits do
-    plane = Dispatch(path, durability=durability)  # type: ignore[arg-type]  # one of the names
+    *others, plane = [Dispatch(path, durability=one) for one in durabilities]  # type: ignore[arg-type]  # names of it
+    for one in others:  # queues that are known
+        for name in ("q0", "q1"):
+            one.cancel(one.submit(name, b"", id=new_id()))
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(lambda k: play(plane, f"q{k}", random.Random(f"{seed}-{k}"), rounds), range(2)))
     state = plane._state()
@@ -97,8 +103,9 @@ def main(path: str, seed: str, rounds: int, durability: str) -> None:
         state.plane.checkpoint_if_large(Path(f"{path}.d/checkpoint.lock"), over_bytes=0)
     plane.submit("q", b"after the checkpoint", id="last")
     say("submitted", "last", b"after the checkpoint")
-    plane.close()
+    for one in (plane, *others):
+        one.close()
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4])
+    main(sys.argv[1], sys.argv[2], int(sys.argv[3]), *sys.argv[4:])

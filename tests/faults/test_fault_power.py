@@ -84,13 +84,13 @@ def record(directory: Path, lie: str, *arguments: str, seed: int, rounds: int) -
     return Recorded(trace=directory / "trace", disk=disk, promised=answered(directory / "trace", kept))
 
 
-def record_local(directory: Path, durability: str, *, seed: int, rounds: int) -> Recorded:
+def record_local(directory: Path, *durabilities: str, seed: int, rounds: int) -> Recorded:
     """Run a program on a local plane under strace."""
     directory.mkdir()
     disk = directory / "disk"
     disk.mkdir()
     script = str(Path(__file__).with_name("power_local.py"))
-    command = [sys.executable, script, str(disk / "state" / "plane.sqlite"), str(seed), str(rounds), durability]
+    command = [sys.executable, script, str(disk / "state" / "plane.sqlite"), str(seed), str(rounds), *durabilities]
     done = subprocess.run(
         traced(directory / "trace", command), env=served.environment(), capture_output=True, text=True, check=False
     )
@@ -236,9 +236,12 @@ def test_nothing_acknowledged_is_lost_by_a_power_cut_at_any_sync(tmp_path: Path,
 
 
 @pytest.mark.inventory("K-29", "K-26", "K-33")
-def test_nothing_acknowledged_on_a_plane_of_files_is_lost_by_a_power_cut(tmp_path: Path, work: Path) -> None:
+@pytest.mark.parametrize("made_by", [(), ("process",)], ids=["alone", "made by one that does not sync"])
+def test_nothing_acknowledged_on_a_plane_of_files_is_lost_by_a_power_cut(
+    tmp_path: Path, work: Path, made_by: tuple[str, ...]
+) -> None:
     print(f"POWER_SEED={SEED}")
-    recorded = record_local(tmp_path / "run", "power", seed=SEED, rounds=ROUNDS)
+    recorded = record_local(tmp_path / "run", *made_by, "power", seed=SEED, rounds=ROUNDS)
     cutter = Cutter(recorded, work, random.Random(SEED), database="plane.sqlite")
     cutter.run()
     print(f"{cutter.syncs} syncs, {cutter.cuts} cuts, {len(recorded.promised)} promises")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -117,6 +119,23 @@ def test_a_bell_that_stays_up_tells_what_rang_before_its_next_listener_only_by_t
     assert len(list((tmp_path / "bells").iterdir())) == KEPT
     bells.close()
     assert list((tmp_path / "bells").iterdir()) == []
+
+
+def test_a_bell_that_an_interrupt_left_behind_is_taken_down(tmp_path: Path) -> None:
+    bells = FifoBells(tmp_path / "bells")
+    for _ in range(3):
+        bells.listen("done").__enter__()  # and what would have left it was never begun
+    gc.collect()
+    assert not list((tmp_path / "bells").iterdir())
+    left = bells.listen("done")
+    left.__enter__()
+    if (child := os.fork()) == 0:
+        del left
+        gc.collect()
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    assert bells.awaited("done")
+    bells.close()
 
 
 @pytest.mark.inventory("K-8", "K-32")

@@ -31,6 +31,22 @@ def test_requests_on_one_connection_reuse_it() -> None:
         assert server.heads[0].startswith(b"POST /v1/x HTTP/1.1\r\nhost: 127.0.0.1:")
 
 
+def test_a_server_with_a_name_is_reached_where_no_thread_can_be_begun(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a function that `atexit` calls, from Python 3.12 on."""
+    start = threading.Thread.start
+
+    def refuse(thread: threading.Thread) -> None:
+        if thread.name == "lakeshore-resolver":
+            raise RuntimeError("can't create new thread at interpreter shutdown")
+        start(thread)
+
+    with scripted(Served.echo_for_ever) as server:
+        target = parse_target(server.target.url.replace("127.0.0.1", "localhost"))
+        with monkeypatch.context() as patch, BlockingConnection(target) as connection:
+            patch.setattr(threading.Thread, "start", refuse)
+            assert connection.request("POST", "/v1/x", headers={"x-n": "1"}, body=b"1").status == 200
+
+
 def test_the_standard_librarys_server_is_understood(tmp_path: Path) -> None:
     class Handler(http.server.SimpleHTTPRequestHandler):
         def __init__(self, *args: object) -> None:
