@@ -248,13 +248,15 @@ class Dispatcher:
         doubtful = [p for p in request.held if not renew(request.ns, p.id, p.claim, now, started=p.started)]
         lost, cancel = polls.judge(self.rows, request.ns, doubtful) if doubtful else ((), ())
         listed = {(pair.id, pair.claim) for pair in request.held}
+        stranded = False
         if not answer.fenced and not self.leases.none_but(parked.session, listed):
             for lease in self.leases.held_by(*parked.session):
                 if (lease.id, lease.claim) not in listed:
-                    self._recheck(lease.ns, lease.id, lease.claim)
-        self.note_claims(answer.runs, parked.session, now)
+                    # Still current: an older poll of the session got it in this commit. The next one gives it back.
+                    stranded |= self._recheck(lease.ns, lease.id, lease.claim)
+        self.give(parked, answer.runs, now)
         refused = any(s.result not in ("ok", "duplicate") for s in answer.settled)
-        if answer.runs or lost or cancel or answer.fenced or refused or not may_park or news():
+        if answer.runs or lost or cancel or answer.fenced or refused or stranded or not may_park or news():
             parked.answer = PollAnswer(
                 settled=answer.settled, lost=lost, cancel=cancel, runs=answer.runs, fenced=answer.fenced
             )
@@ -525,6 +527,15 @@ class Dispatcher:
         """Answer every parked poll of a namespace with nothing: it comes again, and is asked again who it is."""
         self.parking.end(parked for parked in self.parking.all() if parked.session[0] == ns)
 
+    def give(self, parked: Parked, runs: Sequence[Claimed], now: float) -> None:
+        """A poll was given these. If a newer one of its session waits by now, nobody reads the older one's answer: the
+        newer one comes again, and so gives them back (K-8).
+        """
+        self.note_claims(runs, parked.session, now)
+        newest = self.parking.of_session(parked.session) if runs else None
+        if newest is not None and newest is not parked:
+            self.parking.end((newest,))
+
     def note_claims(self, runs: Sequence[Claimed], session: tuple[str, str, str], now: float) -> None:
         for run in runs:
             self.leases.grant(run.id, run.claim, session, now)
@@ -541,13 +552,15 @@ class Dispatcher:
             self.refused_stale += 1
             log.warning("stale report of %s (claim %s): the row is %s", settled.id, settled.claim, settled.state)
 
-    def _recheck(self, ns: str, id_: str, claim: int) -> None:
-        """A pair that its session does not list any more: look whether it was taken back."""
+    def _recheck(self, ns: str, id_: str, claim: int) -> bool:
+        """A pair that its session does not list any more: look whether it was taken back, or is still current."""
         row = reports.row_of(self.rows, ns, id_)
-        if row is None or row.state != "running" or row.claim != claim:
-            self.leases.end(id_, claim)
-            if row is not None and row.state in TERMINAL:
-                self._ended(ns, id_)
+        if row is not None and row.state == "running" and row.claim == claim:
+            return True
+        self.leases.end(id_, claim)
+        if row is not None and row.state in TERMINAL:
+            self._ended(ns, id_)
+        return False
 
     def _ended(self, ns: str, id_: str, ended: Ended | None = None) -> None:
         self.waiters.settled(id_, ended)

@@ -37,7 +37,7 @@ class Owner(Protocol):
     promoter: Promoter
     clock: Callable[[], float]
 
-    def note_claims(self, runs: Sequence[Claimed], session: tuple[str, str, str], now: float) -> None: ...
+    def give(self, parked: Parked, runs: Sequence[Claimed], now: float) -> None: ...
     def rows(self, statement: str, values: Values) -> list[tuple[Any, ...]]: ...
 
 
@@ -110,7 +110,7 @@ class Matcher:
         fresh, self._fresh = self._fresh, {}
         now = trio.current_time()
         for poller, runs in matched.given.items():
-            owner.note_claims(runs, poller.session, now)
+            owner.give(poller, runs, now)
             owner.parking.leave(poller)
             poller.deliver(PollAnswer(runs=runs, settled=poller.settled))
         # Rows may be left for whoever was not asked: the first ones had gone, or it parked during a slow batch.
