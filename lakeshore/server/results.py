@@ -125,10 +125,10 @@ class Results:
     def _take(self, watch: WatchSet, ns: str) -> list[Ended]:
         """Some of those that are ready, out of the set."""
         some = list(islice(watch.ready.items(), READ_AT_ONCE))
-        for id_, _ in some:
-            del watch.ready[id_]
         unknown = [id_ for id_, ended in some if ended is None]
         read = {ended.id: ended for ended in rows.ended_many(self._rows, ns, unknown)}
+        for id_, _ in some:
+            del watch.ready[id_]
         return [ended or read[id_] for id_, ended in some]
 
     def _watch_ids(self, watch: WatchSet, ns: str, ids: Sequence[str]) -> None:

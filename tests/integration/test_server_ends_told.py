@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -112,6 +113,21 @@ def test_a_watch_is_told_what_the_rows_say_however_many_ended_and_whatever_they_
             assert [ended.id for ended in told] == ids
             read = rows.ended_many(dispatcher.rows, NS, ids)
             assert list(map(as_told, told)) == list(map(as_told, read))
+
+    trio.run(main)
+
+
+def test_an_end_that_could_not_be_read_is_told_the_next_time(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with running(tmp_path) as dispatcher:
+            claims = await claimed(dispatcher, "one", "two", watch="watch")
+            await dispatcher.report_many([report("one", claims["one"], "failed"), report("two", claims["two"])])
+            dispatcher.plane.conn.execute("ALTER TABLE invocation RENAME TO away")
+            with pytest.raises(sqlite3.Error):
+                await dispatcher.results.watch(NS, "watch", (), (), 0.0, Asker())
+            dispatcher.plane.conn.execute("ALTER TABLE away RENAME TO invocation")
+            told = await dispatcher.results.watch(NS, "watch", (), (), 0.0, Asker())
+            assert [(ended.id, ended.state) for ended in told.ended] == [("one", "failed"), ("two", "succeeded")]
 
     trio.run(main)
 
