@@ -255,13 +255,14 @@ class FifoBells:
 
 class _FifoBell:
     def __init__(self, bells: FifoBells, names: tuple[str, ...], number: int) -> None:
-        self._fds: list[int] = []
         self._pid = os.getpid()
         unique = f"{self._pid}-{number}-{id(bells):x}"
         self.names = names
         self._bells = bells
         self._paths = [f"{bells.directory}/{_tag(name)}-{unique}-{i}{_SUFFIX}" for i, name in enumerate(names)]
+        self._fds: list[int] = []
         self._blind = False
+        self._up = False
 
     def __enter__(self) -> _FifoBell:
         for fd in self._fds:  # rung since its last listener left: the news is looked at after this
@@ -279,6 +280,7 @@ class _FifoBell:
         self._bells.put_back(self)
 
     def _hang(self) -> None:
+        self._up = True
         try:
             for path in self._paths:
                 os.mkfifo(path, 0o600)
@@ -295,10 +297,11 @@ class _FifoBell:
         for fd in self._fds:
             os.close(fd)
         self._fds = []
+        self._up = False
 
     def __del__(self) -> None:
         # An interrupt came between the hanging and the listening, or the leaving and the putting back.
-        if getattr(self, "_fds", None) and self._pid == os.getpid():  # a child's are its parent's
+        if getattr(self, "_up", False) and self._pid == os.getpid():  # a child's are its parent's
             self.take_down()
 
     def wait(self, timeout_s: float) -> None:

@@ -163,7 +163,7 @@ def test_threads_that_fork_at_the_same_time_do_not_let_go_of_each_others_locks(p
                 dp.count("q")
 
         def fork():
-            for _ in range(250):
+            for _ in range(150):
                 pid = os.fork()
                 if pid == 0:
                     os._exit(0)
@@ -175,7 +175,7 @@ def test_threads_that_fork_at_the_same_time_do_not_let_go_of_each_others_locks(p
         for thread in (*threads, *lookers):
             thread.start()
         for thread in threads:
-            thread.join(20)
+            thread.join(40)
         stop.set()
         say("count" if not any(thread.is_alive() for thread in threads) else "hangs", dp.count("q"))
         os._exit(0)
