@@ -299,7 +299,7 @@ def test_an_idle_waiter_learns_of_work_within_two_milliseconds(path: Path, dp: D
 
 @pytest.mark.inventory("K-9", "K-14")
 def test_an_idle_waiter_costs_next_to_nothing(path: Path) -> None:
-    """In four seconds of waiting a few wake-ups and some hundred steps, which are at most 0.1 % of a core. The processor's
+    """In four seconds of waiting a few wake-ups and some hundred steps, at most 0.1 % of a core. The processor's
     time says less: a busy host charges each wake-up with milliseconds.
     """
     idler = """
