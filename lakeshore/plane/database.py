@@ -73,9 +73,13 @@ def connect(path: str, *, durability: Durability, shared: bool) -> sqlite3.Conne
 
 
 def number_of(conn: sqlite3.Connection) -> int:
-    """What tells this database from another one at the same place; made where it has none. Raises sqlite3.Error."""
+    """What tells this database from another one at the same place; made where it has none, and synced whatever the
+    durability of this connection is: what others leave in the inbox is for this number. Raises sqlite3.Error.
+    """
     (found,) = conn.execute("PRAGMA application_id").fetchone()
     if not found:
+        (usual,) = conn.execute("PRAGMA synchronous").fetchone()
+        conn.execute("PRAGMA synchronous = FULL")
         conn.execute("BEGIN IMMEDIATE")
         try:
             (found,) = conn.execute("PRAGMA application_id").fetchone()
@@ -87,6 +91,7 @@ def number_of(conn: sqlite3.Connection) -> int:
             if conn.in_transaction:
                 conn.execute("ROLLBACK")
             raise
+        conn.execute(f"PRAGMA synchronous = {usual}")
     return int(found)
 
 

@@ -25,6 +25,7 @@ import pytest
 from lakeshore.cli.checks import local
 from lakeshore.plane import inbox, queues, retention
 from lakeshore.plane.contract import Ended
+from lakeshore.plane.database import Durability, connect, number_of
 from lakeshore.sdk import dispatch
 from lakeshore.sdk.dispatch import Dispatch, DispatchError
 from lakeshore.sdk.ids import new_id
@@ -539,3 +540,20 @@ def test_the_doctor_counts_what_is_in_the_inbox_once(plane: Dispatch) -> None:
     leave(plane, "c")
     (found,) = local._work(Path(plane.path), ["somebody"])
     assert found.seen.startswith("3 queued")
+
+
+@pytest.mark.inventory("K-29")
+@pytest.mark.parametrize("durability", ["power", "process", "none"])
+def test_the_number_of_a_database_is_synced_whatever_else_is(tmp_path: Path, durability: Durability) -> None:
+    conn = connect(str(tmp_path / "plane.db"), durability=durability, shared=True)
+    usual = conn.execute("PRAGMA synchronous").fetchall()
+    said: list[str] = []
+    conn.set_trace_callback(said.append)
+    number = number_of(conn)
+    conn.set_trace_callback(None)
+    syncing = said.index("PRAGMA synchronous = FULL")
+    assert syncing < said.index("BEGIN IMMEDIATE") < said.index("COMMIT")
+    assert not any("synchronous" in statement for statement in said[syncing + 1 : said.index("COMMIT")])
+    assert conn.execute("PRAGMA synchronous").fetchall() == usual
+    assert number_of(conn) == number != 0
+    conn.close()
