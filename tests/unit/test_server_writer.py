@@ -47,7 +47,8 @@ def written(main: Callable[[Writer[Transaction], Noted], Awaitable[None]]) -> li
     async def run() -> None:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(writer.run)
-            await trio.testing.wait_all_tasks_blocked()
+            await writer.write(lambda _tx: None)  # it is at work: before, it is in a thread for a moment
+            noted.batches.clear()
             await main(writer, noted)
             nursery.cancel_scope.cancel()
 
