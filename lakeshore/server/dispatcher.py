@@ -210,6 +210,10 @@ class Dispatcher:
         wish = request.wish
         if wish is None:
             return True
+        return self._has_nothing_for(wish)
+
+    def _has_nothing_for(self, wish: Wish) -> bool:
+        """Whether it is known without a look that there is nothing to claim."""
         return not any(q.endswith("*") or self._queued(wish.ns, q) for q in wish.queues)
 
     def _can_wait(self, request: Poll, key: tuple[str, str, str]) -> bool:
@@ -220,7 +224,7 @@ class Dispatcher:
         for report in request.reports:
             if report.outcome != "succeeded" or report.last_seq is not None or self.waiters.awaited(report.id):
                 return False
-        return not any(q.endswith("*") or self._queued(wish.ns, q) for q in wish.queues)
+        return self._has_nothing_for(wish)
 
     def _poll(self, request: Poll, key: tuple[str, str, str], tx: Transaction) -> PollAnswer:
         leases = self.leases

@@ -73,12 +73,12 @@ class Results:
             if ended.state != "pending" or timeout_s <= 0:
                 return ended
         mine = _Await(parker)
-        self._waiters.on(id_, mine)
+        self._waiters.awaits.on(id_, mine.tell)
         self._hurry()
         try:
             await parker.park(timeout_s)
         finally:
-            self._waiters.off(id_, mine)
+            self._waiters.awaits.off(id_, mine.tell)
         return mine.ended or rows.ended(self._rows, ns, id_)
 
     async def watch(

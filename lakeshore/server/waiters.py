@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from typing import Protocol
 
 from ..plane.contract import Ended
+from .bells import Bells
 
 FORGET_S = 120.0
 KEPT = 256
@@ -26,13 +27,6 @@ class Parker(Protocol):
     async def park(self, timeout_s: float) -> str: ...
     def wake(self) -> None: ...
     def is_gone(self) -> bool: ...
-
-
-class Await(Protocol):
-    """One that waits for the end of one id."""
-
-    def tell(self, ended: Ended | None) -> None:
-        """It has ended, so; None: as the rows say."""
 
 
 class WatchSet:
@@ -66,32 +60,21 @@ class Waiters:
     def __init__(self) -> None:
         self._sets: dict[tuple[str, str], WatchSet] = {}
         self._watching: dict[str, set[WatchSet]] = {}
-        self._awaits: dict[str, set[Await]] = {}
+        self.awaits: Bells[[Ended | None]] = Bells()
+        """Told of the end of one id: how it ended, or None: as the rows say."""
 
     def __len__(self) -> int:
-        return len(self._watching) + len(self._awaits)
-
-    def on(self, id_: str, await_: Await) -> None:
-        """Tell it of this end, until `off`."""
-        self._awaits.setdefault(id_, set()).add(await_)
-
-    def off(self, id_: str, await_: Await) -> None:
-        awaits = self._awaits.get(id_)
-        if awaits is not None:
-            awaits.discard(await_)
-            if not awaits:
-                del self._awaits[id_]
+        return len(self._watching) + len(self.awaits)
 
     def settled(self, id_: str, ended: Ended | None = None) -> None:
         """An invocation reached a terminal state. `ended` is how, if that stays so."""
         for watch in self._watching.pop(id_, ()):
             watch.settle(id_, ended)
-        for await_ in self._awaits.get(id_, ()):
-            await_.tell(ended)
+        self.awaits.ring(id_, ended)
 
     def awaited(self, id_: str) -> bool:
         """Whether somebody waits for this end at this moment."""
-        return id_ in self._awaits or any(watch.parker is not None for watch in self._watching.get(id_, ()))
+        return id_ in self.awaits or any(watch.parker is not None for watch in self._watching.get(id_, ()))
 
     def watch_set(self, ns: str, session: str, now: float) -> WatchSet:
         """The session's set; a new empty one when it is not known."""

@@ -129,8 +129,7 @@ class Writer(Generic[Tx]):
             if not self._pending:
                 self._sleeper = trio.lowlevel.current_task()
                 await trio.lowlevel.wait_task_rescheduled(self._abandon)
-            self._pending += self._patient
-            self._patient = []
+            self.hurry()  # there is company
             batch, self._pending = self._pending[:MAX_BATCH], self._pending[MAX_BATCH:]
             threaded = self.commit_average_s >= slow_s
             closing, then = self._closing(threaded)

@@ -2,35 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 import trio
 import trio.testing
+from dispatching import running
 
 from lakeshore.plane.contract import Submission
-from lakeshore.plane.plane import Plane
 from lakeshore.server.dispatcher import Dispatcher
 from lakeshore.server.followers import open_frames
 from lakeshore.server.http import ClientGone
 
 ID = "01HZZZZZZZZZZZZZZZZZZZZZZZ"
-
-
-@asynccontextmanager
-async def running(directory: Path) -> AsyncIterator[Dispatcher]:
-    plane = Plane(str(directory / "plane.sqlite"), files=directory)
-    dispatcher = Dispatcher(plane, reserve_bytes=0)
-    try:
-        async with trio.open_nursery() as nursery:
-            await nursery.start(dispatcher.run)
-            yield dispatcher
-            nursery.cancel_scope.cancel()
-    finally:
-        dispatcher.close()
-        plane.close()
 
 
 async def submitted(dispatcher: Dispatcher) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
-from test_server_ends_told import NS, QUEUE, Asker, claimed, report, running
+from dispatching import NS, QUEUE, Asker, claimed, report, running
 
 from lakeshore.plane.contract import Poll, PollAnswer, Report, Submission, Wish
 from lakeshore.plane.plane import Plane
@@ -46,7 +46,7 @@ async def submit(dispatcher: Dispatcher, id_: str) -> None:
 @pytest.mark.inventory("K-8")
 def test_what_an_older_poll_got_in_the_same_commit_comes_back_with_the_next_one(tmp_path: Path) -> None:
     async def main() -> None:
-        async with running(tmp_path) as dispatcher, trio.open_nursery() as nursery:
+        async with running(tmp_path, "none") as dispatcher, trio.open_nursery() as nursery:
 
             async def newer() -> None:
                 answers.append(await poll(dispatcher, 3, done))
@@ -71,7 +71,7 @@ def test_what_an_older_poll_got_in_the_same_commit_comes_back_with_the_next_one(
 @pytest.mark.inventory("K-8")
 def test_what_a_commit_under_way_gives_a_displaced_poll_comes_back_with_the_next_one(tmp_path: Path) -> None:
     async def main() -> None:
-        async with running(tmp_path) as dispatcher, trio.open_nursery() as nursery:
+        async with running(tmp_path, "none") as dispatcher, trio.open_nursery() as nursery:
 
             async def newer() -> None:
                 answers.append(await poll(dispatcher, 3))

@@ -3,73 +3,17 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import trio
 import trio.testing
+from dispatching import NS, QUEUE, Asker, claimed, report, running
 
 from lakeshore.plane import rows
 from lakeshore.plane.contract import Ended, Outcome, Poll, Report, Submission, Wish
-from lakeshore.plane.plane import Plane
-from lakeshore.server.dispatcher import Dispatcher
 from lakeshore.server.waiters import KEPT, KEPT_BYTES
-
-NS, QUEUE = "default", "q"
-
-
-class Asker:
-    """A request that waits."""
-
-    def __init__(self) -> None:
-        self._woken = trio.Event()
-
-    async def park(self, timeout_s: float) -> str:
-        with trio.move_on_after(timeout_s):
-            await self._woken.wait()
-        return "woken" if self._woken.is_set() else "timeout"
-
-    def wake(self) -> None:
-        self._woken.set()
-
-    def is_gone(self) -> bool:
-        return False
-
-
-@asynccontextmanager
-async def running(directory: Path) -> AsyncIterator[Dispatcher]:
-    plane = Plane(str(directory / "plane.sqlite"), files=directory, durability="none")
-    dispatcher = Dispatcher(plane, reserve_bytes=0)
-    try:
-        async with trio.open_nursery() as nursery:
-            await nursery.start(dispatcher.run)
-            yield dispatcher
-            nursery.cancel_scope.cancel()
-    finally:
-        dispatcher.close()
-        plane.close()
-
-
-async def claimed(dispatcher: Dispatcher, *ids: str, watch: str | None = None) -> dict[str, int]:
-    """Submit these, and hand them out: id to claim."""
-    items = [Submission(ns=NS, id=id_, queue=QUEUE, args=b"", hash=id_.encode(), max_attempts=1) for id_ in ids]
-    await dispatcher.submit_many(items, watch=watch)
-    found: dict[str, int] = {}
-    while len(found) < len(ids):
-        n = len(found) + 1
-        wish = Wish(ns=NS, queues=(QUEUE,), worker=f"w{n}", session="s", n=1, capacity=32)
-        poll = Poll(ns=NS, worker=f"w{n}", session="s", n=1, wish=wish)
-        answer = await dispatcher.poll(poll, timeout_s=0.0, parker=Asker())
-        found |= {run.id: run.claim for run in answer.runs}
-    return found
-
-
-def report(id_: str, claim: int, outcome: Outcome = "succeeded", result: bytes = b"") -> Report:
-    error = None if outcome == "succeeded" else b"\x81\xa4type\xa1E"
-    return Report(ns=NS, id=id_, claim=claim, outcome=outcome, result=result, error=error)
 
 
 def as_told(ended: Ended) -> Ended:
@@ -80,7 +24,7 @@ def as_told(ended: Ended) -> Ended:
 @pytest.mark.parametrize("outcome", ["succeeded", "failed", "killed", "timeout"])
 def test_who_waits_for_one_end_is_told_what_its_row_says(tmp_path: Path, outcome: Outcome) -> None:
     async def main() -> None:
-        async with running(tmp_path) as dispatcher, trio.open_nursery() as nursery:
+        async with running(tmp_path, "none") as dispatcher, trio.open_nursery() as nursery:
             told: list[Ended] = []
 
             async def wait() -> None:
@@ -102,7 +46,7 @@ def test_a_watch_is_told_what_the_rows_say_however_many_ended_and_whatever_they_
     ids = [f"id{n:04}" for n in range(KEPT + 40)]
 
     async def main() -> None:
-        async with running(tmp_path) as dispatcher:
+        async with running(tmp_path, "none") as dispatcher:
             claims = await claimed(dispatcher, *ids, watch="watch")
             for n, id_ in enumerate(ids):
                 outcome: Outcome = "failed" if n % 7 == 0 else "succeeded"
@@ -119,7 +63,7 @@ def test_a_watch_is_told_what_the_rows_say_however_many_ended_and_whatever_they_
 
 def test_an_end_that_could_not_be_read_is_told_the_next_time(tmp_path: Path) -> None:
     async def main() -> None:
-        async with running(tmp_path) as dispatcher:
+        async with running(tmp_path, "none") as dispatcher:
             claims = await claimed(dispatcher, "one", "two", watch="watch")
             await dispatcher.report_many([report("one", claims["one"], "failed"), report("two", claims["two"])])
             dispatcher.plane.conn.execute("ALTER TABLE invocation RENAME TO away")
@@ -134,7 +78,7 @@ def test_an_end_that_could_not_be_read_is_told_the_next_time(tmp_path: Path) -> 
 
 def test_who_is_of_another_namespace_is_not_told_of_a_call_that_runs(tmp_path: Path) -> None:
     async def main() -> None:
-        async with running(tmp_path) as dispatcher:
+        async with running(tmp_path, "none") as dispatcher:
             await claimed(dispatcher, "one")
             assert (await dispatcher.results.wait("another", "one", 5.0, Asker())).state == "unknown"
 
@@ -144,7 +88,7 @@ def test_who_is_of_another_namespace_is_not_told_of_a_call_that_runs(tmp_path: P
 @pytest.mark.inventory("K-30")
 def test_a_poll_that_nobody_waits_for_goes_with_the_next_submit(tmp_path: Path) -> None:
     async def main() -> None:
-        async with running(tmp_path) as dispatcher, trio.open_nursery() as nursery:
+        async with running(tmp_path, "none") as dispatcher, trio.open_nursery() as nursery:
 
             async def poll(n: int, *reports: Report) -> None:
                 wish = Wish(ns=NS, queues=(QUEUE,), worker="w1", session="s", n=n, capacity=1)

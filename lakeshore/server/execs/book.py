@@ -58,7 +58,7 @@ class Execs:
     def __init__(self, kept: Store, output: Output, *, clock: Callable[[], float] = time.time) -> None:
         self.store = kept
         self.output = output
-        self.waiters = Bells()
+        self.waiters: Bells[[]] = Bells()
         self.rouse: Callable[[str, str], None] = lambda _ns, _worker: None
         self.body: Callable[[dict[str, Any]], dict[str, Any]] = lambda raw: raw
         self.told: Callable[[str, str | None], None] | None = None
