@@ -39,7 +39,7 @@ from ..plane.transaction import Transaction
 from ..wire.values import value
 from .committed import Committed
 from .feeds import Feeds
-from .leases import Leases
+from .leases import Lease, Leases
 from .matching import MAX_PREFETCH, Matcher
 from .parking import News, Parked, Parking, no_news
 from .pollers import Pollers
@@ -305,9 +305,10 @@ class Dispatcher:
         def committed(lost: list[tuple[str, int]]) -> None:
             self._registered(ns, worker, session, 0)
             self.sessions.forget(ns, worker)  # its first poll is for the plane to number
+            now = trio.current_time()
             for id_, claim in adopted:
                 if (id_, claim) not in lost:
-                    self.leases.rehome(id_, claim, session)
+                    self.leases.rehome(id_, claim, session, now)
 
         return await self.writer.write(verb, committed)
 
@@ -433,6 +434,7 @@ class Dispatcher:
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Take over what the last server left, then write and sweep until cancelled."""
         now = trio.current_time()
+        self.leases.begin(now, self.clock())
         for id_, ns, claim, worker, session, cancel, deadline in self.plane.rows(SQL.running, {}):
             self.leases.grant(id_, claim, (ns, worker or "", session or ""), now)
             if cancel:
@@ -449,10 +451,10 @@ class Dispatcher:
     async def _sweep(self) -> None:
         while True:
             await trio.sleep(min(SWEEP_S, self.lease_s / 4))
-            due = self.leases.sweep(trio.current_time(), self.clock())
+            now = trio.current_time()
+            due = self.leases.sweep(now, self.clock())
             for lease in due.expired:
-                log.warning("lease of %s expired: worker %s is silent", lease.id, lease.worker)
-                await self._lose(lease.ns, lease.id, lease.claim)
+                await self._lose(lease, now)
             for lease in due.overdue:
                 await self.writer.write(functools.partial(self._kill, lease.ns, lease.id, lease.claim))
                 self.leases.end(lease.id, lease.claim)
@@ -462,18 +464,27 @@ class Dispatcher:
             self.pollers.sweep(trio.current_time(), self.plane.take_ended())
             self.sessions.forget_idle(trio.current_time())
 
-    async def _lose(self, ns: str, id_: str, claim: int) -> None:
+    async def _lose(self, lease: Lease, now: float) -> None:
+        """Take back a claim that was silent at `now`, unless its holder spoke while others were taken back."""
+        ns, id_, claim = lease.ns, lease.id, lease.claim
         loss = Loss(why=f"it was silent for {self.lease_s:g} s, a whole lease")
 
-        def verb(tx: Transaction) -> str | None:
+        def verb(tx: Transaction) -> tuple[bool, str | None]:
+            held = self.leases.holder(id_)
+            if held is None or held.claim != claim or held.until >= now:
+                return False, None
             state = reports.lose(tx, ns, id_, claim, self.clock(), loss=loss)
             if state == "queued":
                 row = reports.read_row(tx, ns, id_)
                 assert row is not None
                 self._freshen(ns, row.queue)
-            return state
+            return True, state
 
-        def committed(state: str | None) -> None:
+        def committed(lost: tuple[bool, str | None]) -> None:
+            silent, state = lost
+            if not silent:
+                return
+            log.warning("lease of %s expired: worker %s is silent", id_, lease.worker)
             self.leases.end(id_, claim)
             self._tell_holder(id_)
             if state in TERMINAL:

@@ -54,16 +54,24 @@ class Leases:
         """Every live claim."""
         return self._by_id.values()
 
+    def begin(self, now: float, wall: float) -> None:
+        """From here on an absence of the server is seen, also one before the first sweep."""
+        self._last = (now, wall)
+
     def grant(self, id_: str, claim: int, holder: Holder, now: float) -> None:
         """A claim was handed out."""
         self.end(id_)
         ns, worker, session = holder
-        self._by_id[id_] = Lease(ns, id_, claim, worker, session, now + self.lease_s)
+        self._enter(Lease(ns, id_, claim, worker, session, now + self.lease_s))
+
+    def _enter(self, lease: Lease) -> None:
+        self._by_id[lease.id] = lease
+        holder, pair = (lease.ns, lease.worker, lease.session), (lease.id, lease.claim)
         held = self._by_session.get(holder)
         if held is None:
-            self._by_session[holder] = {(id_, claim)}
+            self._by_session[holder] = {pair}
         else:
-            held.add((id_, claim))
+            held.add(pair)
 
     def renew(self, ns: str, id_: str, claim: int, now: float, *, started: bool = False) -> bool:
         """A worker of `ns` lists this pair (and its row says `started`). False when there is something to tell it."""
@@ -89,11 +97,13 @@ class Leases:
         held = self._by_session.get(session)
         return held is None or held.issubset(pairs)
 
-    def rehome(self, id_: str, claim: int, session: str) -> None:
-        """An adopted pair moves to the worker's new session."""
+    def rehome(self, id_: str, claim: int, session: str, now: float) -> None:
+        """An adopted pair moves to the worker's new session, which speaks for it now: what was asked of it stays."""
         lease = self._by_id.get(id_)
         if lease is not None and lease.claim == claim:
-            self.grant(id_, claim, (lease.ns, lease.worker, session), lease.until - self.lease_s)
+            self.end(id_)
+            lease.session, lease.until = session, now + self.lease_s
+            self._enter(lease)
 
     def cancel(self, id_: str, claim: int, at: float) -> None:
         """The holder was asked to stop; the first deadline stays."""

@@ -35,10 +35,12 @@ class Asker:
 
 
 @asynccontextmanager
-async def running(directory: Path, durability: Durability = "power") -> AsyncIterator[Dispatcher]:
+async def running(
+    directory: Path, durability: Durability = "power", *, lease_s: float = 60.0
+) -> AsyncIterator[Dispatcher]:
     """On a new plane in `directory`; both are closed at the end."""
     plane = Plane(str(directory / "plane.sqlite"), files=directory, durability=durability)
-    dispatcher = Dispatcher(plane, reserve_bytes=0)
+    dispatcher = Dispatcher(plane, lease_s=lease_s, reserve_bytes=0)
     try:
         async with trio.open_nursery() as nursery:
             await nursery.start(dispatcher.run)
