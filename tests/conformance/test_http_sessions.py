@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -132,7 +133,9 @@ class HttpPolls:
         return Appended(seq=answer["seq"], duplicate=bool(answer.get("duplicate")))
 
     def lose(self, inv_id: str, claim: int) -> None:
-        self._server.call(self._dispatcher._lose, NS, inv_id, claim)
+        lease = self._dispatcher.leases.holder(inv_id)
+        if lease is not None and lease.claim == claim:
+            self._server.call(self._dispatcher._lose, lease, math.inf)
 
     def cancel(self, inv_id: str) -> Cancelled:
         done: Cancelled = self._server.call(self._dispatcher.cancel, NS, inv_id)
