@@ -16,7 +16,7 @@ from lakeshore.net.current import async_pool_for
 from lakeshore.net.errors import ConnectionLost, NetError
 from lakeshore.net.errors import Timeout as NetTimeout
 
-from . import delays, http_wire, limits, outcomes
+from . import delays, http_wire, limits, outcomes, vain
 from .aio import in_thread, is_over, loop_key, sleep
 from .errors import DispatchError
 from .http_client import SLACK_S, WAITING, HttpClient
@@ -139,14 +139,14 @@ class AsyncHttp:
     ) -> bytes:
         """The packed result in the answer to a wait."""
         if answer is None:
-            asked = {"invocation_id": inv_id, "timeout_s": 0}
+            asked = {"invocation_id": inv_id, "timeout_s": 0, "why": True}
             until = deadline + limits.LAST_LOOK_S
             try:
                 answer = await self.call("POST", http_wire.AWAIT, asked, f"awaiting {inv_id}", until=until)
             except OutOfTime as late:
                 raise outcomes.still(inv_id, "unknown", timeout, str(late)) from None
             if answer["state"] == "pending":
-                raise outcomes.still(inv_id, str(answer.get("row_state")), timeout)
+                raise outcomes.still(inv_id, str(answer.get("row_state")), timeout, vain.hint(answer))
         answer = http_wire.value_or_raise(inv_id, answer)
         reference = answer.get("result_ref")
         if reference:

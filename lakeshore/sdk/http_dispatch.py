@@ -19,7 +19,7 @@ from lakeshore import wire
 from lakeshore.net.errors import ConnectionLost, NetError
 from lakeshore.net.errors import Timeout as NetTimeout
 
-from . import delays, forks, http_wire, limits, outcomes
+from . import delays, forks, http_wire, limits, outcomes, vain
 from .claimed import Claimed, check_kind
 from .errors import DispatchError
 from .guard import Guard
@@ -36,7 +36,6 @@ from .watcher import Watcher, patience
 
 __all__ = ["HttpDispatch"]
 
-LONG_POLL_S = 20.0
 SLACK_S = 10.0
 """How much longer than asked an answer to a long poll may take."""
 
@@ -134,12 +133,12 @@ class HttpDispatch:
         args = self.client.payload("args", envelope, id_, "the call's arguments", until)
         item = http_wire.submit_item(queue, args, id=id_, **options)
         left = left_of(deadline)
-        wait_s = LONG_POLL_S if left is None else min(left, LONG_POLL_S)
+        wait_s = vain.SAID_AFTER_S if left is None else min(left, vain.SAID_AFTER_S)
         alone = "retry_failed" not in item and not http_wire.waits(item)
         perhaps = False
         if wait_s > 0 and alone and state.alone.acquire(blocking=False):
             try:
-                body = {**item, "wait_s": wait_s, "hold_s": 0.0}
+                body = {**item, "wait_s": wait_s, "hold_s": 0.0, "why": True}
                 answer = self.client.once(
                     "POST", http_wire.SUBMIT, body, "submitting", wait_s, until=deadline + GRACE_S
                 )
@@ -153,6 +152,7 @@ class HttpDispatch:
             else:
                 sent = str(answer["invocation_id"])
                 pass_on(answer)
+                vain.tell(answer)
                 ended = answer.get("ended")
                 return sent, None if ended is None else http_wire.value_or_raise(sent, ended)
             finally:
@@ -204,14 +204,14 @@ class HttpDispatch:
         if answer is None:
             if watcher.trouble is not None:
                 raise outcomes.still(inv_id, "unknown", timeout, watcher.trouble)
-            asked = {"invocation_id": inv_id, "timeout_s": 0}
+            asked = {"invocation_id": inv_id, "timeout_s": 0, "why": True}
             until = deadline + limits.LAST_LOOK_S
             try:
                 now = self.client.call("POST", http_wire.AWAIT, asked, f"awaiting {inv_id}", until=until)
             except OutOfTime as late:
                 raise outcomes.still(inv_id, "unknown", timeout, str(late)) from None
             if now["state"] == "pending":
-                raise outcomes.still(inv_id, str(now.get("row_state")), timeout)
+                raise outcomes.still(inv_id, str(now.get("row_state")), timeout, vain.hint(now))
             answer = now
         return self._result_of(http_wire.value_or_raise(inv_id, answer))
 

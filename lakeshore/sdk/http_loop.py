@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakeshore.net.errors import NetError
 
-from . import http_wire
+from . import http_wire, vain
 from .aio import Alarm, LoopFuture, alarm, futures, sleep
 from .http_client import WAITING
 from .limits import GRACE_S, NEVER, OutOfTime
@@ -281,6 +281,7 @@ class HttpLoop:
 
     async def _until_ended(self, id_: str, waiter: _Waiter) -> Mapping[str, Any] | None:
         """The answer for what the book knows is waited for, or None when the time is over."""
+        poll_s = vain.SAID_AFTER_S
         while (answer := self._book.take(id_)) is None:
             if self._heir is waiter:
                 self._heir = None
@@ -289,7 +290,8 @@ class HttpLoop:
                 return None
             if not self._leading:
                 self._dismiss(id_, waiter)
-                await self._lead(min(left, POLL_S), waiter.deadline + GRACE_S)
+                await self._lead(min(left, poll_s), waiter.deadline + GRACE_S)
+                poll_s = POLL_S
                 continue
             if waiter.future.done():
                 waiter.future = self._future()
@@ -321,6 +323,7 @@ class HttpLoop:
             raise
         self._waits = patience()
         self._verbs.answered()
+        vain.tell(answer)
         return answer
 
     def _tell(self, answer: Mapping[str, Any]) -> None:

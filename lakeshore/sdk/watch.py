@@ -86,7 +86,8 @@ class WatchBook:
 
     def request(self, timeout_s: float) -> dict[str, Any]:
         """The body of the next poll."""
-        return {"watch": self.session, "add": self.unlisted(), "timeout_s": timeout_s, "waiting": len(self._open)}
+        body = {"watch": self.session, "add": self.unlisted(), "timeout_s": timeout_s, "waiting": len(self._open)}
+        return {**body, "why": True} if timeout_s > 0 else body
 
     def arrived(self, answer: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
         """The answers that have come, by id, for who is told at once; `keep` those that nobody takes. A set that the

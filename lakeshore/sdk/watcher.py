@@ -15,6 +15,7 @@ from typing import Any
 from lakeshore.net.backoff import full_jitter
 from lakeshore.net.errors import NetError
 
+from . import vain
 from .limits import GRACE_S
 from .watch import WatchBook
 
@@ -47,6 +48,7 @@ class Watcher:
             if (answer := self.book.take(id_)) is not None:  # it came while somebody waited for another
                 return answer
             self.book.enter(id_)
+            poll_s = vain.SAID_AFTER_S
             try:
                 self._list_beside(id_, deadline + GRACE_S)
                 while (answer := self.book.take(id_)) is None:
@@ -56,7 +58,8 @@ class Watcher:
                     if self._leading:
                         self._changed.wait(min(left, threading.TIMEOUT_MAX))
                     else:
-                        self._lead(min(left, POLL_S), deadline + GRACE_S)
+                        self._lead(min(left, poll_s), deadline + GRACE_S)
+                        poll_s = POLL_S
                 return answer
             finally:
                 self.book.leave(id_)
@@ -93,6 +96,7 @@ class Watcher:
             self.trouble = None
             self._waits = patience()
             self.book.read(answer)
+            vain.tell(answer)
             self._changed.notify_all()
 
 

@@ -22,11 +22,12 @@ MANY = 8
 
 @value
 class Watched:
-    """What a watch set had to tell; `resync` asks the client to list its ids again."""
+    """What a watch set had to tell; `resync` asks the client to list its ids again. `waits` is one that is queued."""
 
     ended: Sequence[Ended]
     more: bool
     resync: bool = False
+    waits: str | None = None
 
 
 class _Await:
@@ -120,7 +121,11 @@ class Results:
                     continue
                 answers.append(ended)
                 size += len(ended.result) if isinstance(ended.result, bytes) else 256
-        return Watched(ended=answers, more=bool(watch.ready))
+        return Watched(ended=answers, more=bool(watch.ready), waits=self._queued_of(watch, ns))
+
+    def _queued_of(self, watch: WatchSet, ns: str) -> str | None:
+        """One of the first that nobody runs."""
+        return next((id_ for id_ in islice(watch.pending, READ_AT_ONCE) if not self._runs(ns, id_)), None)
 
     def _take(self, watch: WatchSet, ns: str) -> list[Ended]:
         """Some of those that are ready, out of the set."""

@@ -206,12 +206,12 @@ class SubmitItem:
     The same id with the same (queue, function, args, run_config) is the same submit; with others it is a 409 (K-16).
     `args_blob` is the Envelope, verbatim; exactly one of `args_blob` and `args_ref` is set. `retry_failed` is a nonce
     that moves a failed, killed or timed-out row back to `queued` once (K-17). `watch` adds the id to that session's
-    watched set. `wait_s` holds the answer for the row's end, so that a call that is waited for is one request; the row
-    is stored at once. A batch does not wait. Where the queue is full and says `on_full: block`, a single submit is held
-    for up to `hold_s` seconds (25 unless it says so, 600 at most), then 429 with `retry_after_s` (K-19). Nobody gets
-    the row before `delay_s` seconds have passed, counted by the server's clock from when it has the body, or before the
-    instant `due` (epoch seconds); the answer says `due`. The same bodies are taken at `/v1/producer/submit/delayed`,
-    which a server that knows neither field does not have.
+    watched set. `wait_s` holds the answer for the row's end, so that a call that is waited for is one request, with
+    `why` as for an await; the row is stored at once. A batch does not wait. Where the queue is full and says `on_full:
+    block`, a single submit is held for up to `hold_s` seconds (25 unless it says so, 600 at most), then 429 with
+    `retry_after_s` (K-19). Nobody gets the row before `delay_s` seconds have passed, counted by the server's clock from
+    when it has the body, or before the instant `due` (epoch seconds); the answer says `due`. The same bodies are taken
+    at `/v1/producer/submit/delayed`, which a server that knows neither field does not have.
     """
 
     invocation_id: str
@@ -225,6 +225,7 @@ class SubmitItem:
     retry_failed: str | None = None
     watch: str | None = None
     wait_s: float = 0.0
+    why: bool = False
     hold_s: float | None = None
     delay_s: float | None = None
     due: float | None = None
@@ -242,12 +243,14 @@ class SubmitBatch:
 class AwaitOne:
     """Wait for one row, or with `get` look at it now.
 
-    `timeout_s` in seconds; a timeout is the answer `pending`, not an error (K-22).
+    `timeout_s` in seconds; a timeout is the answer `pending`, not an error (K-22), and with `why` it says for what a
+    queued one waits.
     """
 
     invocation_id: str
     timeout_s: float = AWAIT_TIMEOUT_S
     get: bool = False
+    why: bool = False
 
 
 @value
@@ -255,7 +258,8 @@ class WatchSet:
     """Wait for the first of a session's watched ids.
 
     A body with the key `watch` is this one; a client that reconnects adds what it has not seen (K-21). `waiting` is how
-    many ids the client believes to be in the set: a server that knows of fewer answers `resync: true` at once.
+    many ids the client believes to be in the set: a server that knows of fewer answers `resync: true` at once. With
+    `why`, who waited in vain is told for what one of the queued ids waits.
     """
 
     watch: str
@@ -263,6 +267,7 @@ class WatchSet:
     drop: tuple[str, ...] = ()
     timeout_s: float = AWAIT_TIMEOUT_S
     waiting: int = 0
+    why: bool = False
 
 
 @value

@@ -23,11 +23,19 @@ class Up(TypedDict):
     full: NotRequired[bool]
 
 
+class Waits(TypedDict):
+    """For what a queued call waits."""
+
+    reason: str
+    message: str
+
+
 class InvocationEnded(TypedDict):
     """How a call ended, or that it has not."""
 
     state: str
     row_state: NotRequired[str]
+    why: NotRequired[Waits]
     result_blob: NotRequired[bytes | None]
     result_ref: NotRequired[dict[str, Any] | None]
     error: NotRequired[Any]
@@ -36,7 +44,7 @@ class InvocationEnded(TypedDict):
 
 
 class Submitted(TypedDict):
-    """A call that is stored. `existing`: it was before. `ended` where `wait_s` saw its end."""
+    """A call that is stored. `existing`: it was before. `ended` where `wait_s` saw its end, else `why` on demand."""
 
     invocation_id: str
     queue: str
@@ -44,6 +52,7 @@ class Submitted(TypedDict):
     due: NotRequired[float]
     warnings: NotRequired[list[str]]
     ended: NotRequired[InvocationEnded]
+    why: NotRequired[Waits]
 
 
 class SubmittedMany(TypedDict):
@@ -53,10 +62,11 @@ class SubmittedMany(TypedDict):
 
 
 class Watched(TypedDict):
-    """Ids of the set that ended; each is reported once. `more`: ask again at once."""
+    """Ids of the set that ended; each is reported once. `more`: ask again at once. `why` is of one that is queued."""
 
     results: list[dict[str, Any]]
     more: bool
+    why: NotRequired[Waits]
 
 
 class Cancelled(TypedDict):

@@ -33,7 +33,7 @@ from ..refusals import as_result
 from ..render import answer
 from ..shapes import between, whole
 from ..structure import bad_field, read_map, structure
-from ..waiting import mounts_warning, warning
+from ..waiting import mounts_warning, warning, why
 from .answers import (
     FRAMES,
     Cancelled,
@@ -95,6 +95,8 @@ async def submit(app: App, request: Request, caller: Caller) -> Response:
         ended = await app.dispatcher.results.wait(caller.ns, told["invocation_id"], _wait_of(wait_s), request)
         if ended.terminal:
             told["ended"] = await Outgoing(app).ended(ended)
+        elif body.get("why"):
+            told |= _why(app, caller.ns, ended.id)
     return answer(request, told)
 
 
@@ -182,6 +184,8 @@ async def wait(app: App, request: Request, caller: Caller) -> Response:
     timeout_s = 0.0 if wanted.get else _wait_of(wanted.timeout_s)
     ended = await app.dispatcher.results.wait(caller.ns, wanted.invocation_id, timeout_s, request)
     told = await Outgoing(app).ended(ended)
+    if wanted.why and not ended.terminal:
+        told |= _why(app, caller.ns, ended.id)
     if wanted.get:
         row = rows.get(app.dispatcher.rows, caller.ns, wanted.invocation_id)
         told["invocation"] = None if row is None else {name: row[name] for name in row if name != "hash"}
@@ -205,7 +209,16 @@ async def _watch(app: App, request: Request, caller: Caller, wanted: WatchSet) -
     told: dict[str, Any] = {"results": results, "more": found.more}
     if found.resync:
         told["resync"] = True
+    if wanted.why and not results and found.waits is not None:
+        told |= _why(app, caller.ns, found.waits)
     return answer(request, told)
+
+
+def _why(app: App, ns: str, id_: str) -> dict[str, Any]:
+    """For what a queued call waits; nothing for any other."""
+    row = rows.get(app.dispatcher.rows, ns, id_)
+    waits = None if row is None else why(app, row)
+    return {} if waits is None else {"why": {"reason": waits.reason, "message": waits.says}}
 
 
 def _wait_of(seconds: float) -> float:
