@@ -17,6 +17,7 @@ from ..plane.statements import Values
 from ..wire.names import Ulids
 from .admission import Admission
 from .auth import Caller, Gate
+from .aws import Aws
 from .blobs import BlobStore
 from .changes import Changes
 from .dispatcher import Dispatcher
@@ -87,6 +88,7 @@ class App:
     version: str
     ids: Ulids = field(default_factory=lambda: Ulids(_milliseconds, os.urandom))
     printed: Printed = field(default_factory=Printed)
+    aws: Aws = field(default_factory=Aws)
     http: list[HttpServer] = field(default_factory=list)
 
     async def need_namespace(self, caller: Caller, *, creates: bool) -> None:

@@ -47,6 +47,7 @@ MEANINGS: Final = {
     429: "the queue is full, or too much waits; `Retry-After`",
     431: "the request's headers are too large",
     501: "a documented part that this version does not have, or a transfer coding",
+    502: "the cloud or the store that was asked refuses, or does not answer; `awsCode` is its own word",
     503: "going down, or too many connections; nothing was done",
     507: "the server's disk is full; nothing was lost",
 }
