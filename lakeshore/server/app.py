@@ -25,6 +25,7 @@ from .execs import Execs
 from .http import HttpError
 from .http.server import HttpServer
 from .identity import Identity
+from .launching import Launching
 from .orders import Orders
 from .printed import Printed
 from .queues import Queues
@@ -76,6 +77,7 @@ class App:
     scheduler: Scheduler
     orders: Orders
     workers: Workers
+    launching: Launching
     queues: Queues
     admission: Admission
     execs: Execs

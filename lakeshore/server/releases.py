@@ -15,7 +15,7 @@ import os
 import re
 import time
 import zipfile
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Final
 
@@ -24,7 +24,6 @@ import trio
 from ..plane.contract import SyncFailed
 from ..plane.directories import make_directories, sync_directory
 from .http import HttpError
-from .http.messages import BodyChunks
 from .records import Records, ReleaseRow
 
 MAX_BYTES: Final = 256 * 1024 * 1024
@@ -73,7 +72,7 @@ class Releases:
 
     async def receive(
         self,
-        chunks: BodyChunks,
+        chunks: AsyncIterator[bytes],
         *,
         label: str,
         target: str,

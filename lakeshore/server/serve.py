@@ -35,12 +35,15 @@ from . import render
 from .admission import Admission
 from .app import App, PageReader
 from .auth import TUNNEL, Gate, is_loopback_name
+from .aws import Aws
 from .blobs import URL_TTL_S, BlobStore, Sizes
+from .bootstrap.program import Programs
 from .changes import Changes
 from .cors import Cors
 from .dispatcher import Dispatcher
 from .execs import Execs, Output, Store, keeping
 from .execs.telling import command_body
+from .hosts import Hosts
 from .http import (
     HttpError,
     HttpServer,
@@ -57,6 +60,8 @@ from .http import (
 )
 from .identity import Identity
 from .janitor import Janitor
+from .launchers.contract import Means
+from .launching import Launching
 from .orders import Orders
 from .payload_io import INLINE_TOTAL
 from .queues import Queues
@@ -153,7 +158,7 @@ async def serve(
             origins=frozenset(options.cors_origins),
         )
         stack.callback(gate.close)
-        app = _app(options, environ, state, gate, policy, records, plane, dispatcher, pages, execs)
+        app = _app(options, environ, state, gate, policy, records, plane, dispatcher, pages, execs, listeners[0])
         cors = Cors(frozenset(options.cors_origins))
         http = HttpServer(handler_of(app, cors), limits=Limits(), render_error=partial(_render, cors))
         app.http.append(http)
@@ -167,6 +172,7 @@ async def serve(
             nursery.start_soon(janitor.run)
             nursery.start_soon(app.scheduler.run)
             nursery.start_soon(app.workers.run)
+            nursery.start_soon(app.launching.run)
             nursery.start_soon(app.changes.run)
             await nursery.start(http.serve, [*listeners, *_tunnel_end(state)])
             _announce(options, state, admin, listeners)
@@ -196,6 +202,7 @@ def _app(
     dispatcher: Dispatcher,
     pages: PageReader,
     execs: Execs,
+    listener: Listener,
 ) -> App:
     blobs = BlobStore(plane.blobs, state.key_for(_BLOB_URLS), sizes=_sizes_from(environ))
     submissions = Submissions(blobs)
@@ -204,23 +211,31 @@ def _app(
     gone_after_s = _seconds_from(environ, "LAKESHORE_WORKER_GONE_S", GONE_AFTER_S)
     workers = Workers(records, orders, gone_after_s=gone_after_s)
     keyring = keyring_of(state)
+    releases = Releases(records, state.root / "releases", public_url=environ.get("LAKESHORE_PUBLIC_URL"))
+    aws = Aws(environ)
+    hosts = Hosts(records, workers, keyring, Means(aws=aws))
+    launching = Launching(
+        records, workers, hosts, Programs(records, releases), url=_url_for_machines(environ, listener)
+    )
     app = App(
         dispatcher=dispatcher,
         records=records,
         gate=gate,
         identity=Identity(records, policy),
-        releases=Releases(records, state.root / "releases", public_url=environ.get("LAKESHORE_PUBLIC_URL")),
+        releases=releases,
         blobs=blobs,
         submissions=submissions,
         scheduler=Scheduler(dispatcher, records, submissions),
         orders=orders,
         workers=workers,
+        launching=launching,
         queues=Queues(dispatcher, records, workers),
         admission=Admission(dispatcher),
         execs=execs,
         sealer=keyring,
         rekeying=Rekeying(state, records, keyring),
         pages=pages,
+        aws=aws,
         changes=Changes(dispatcher, records, execs),
         lease_s=options.lease_s,
         started_at=time.time(),
@@ -382,6 +397,14 @@ def _reached_here(listener: Listener) -> str:
     if address in everywhere:
         return f"{listener.url.partition('://')[0]}://{everywhere[address]}:{port}"
     return listener.url
+
+
+def _url_for_machines(environ: Mapping[str, str], listener: Listener) -> str:
+    """How machines that are launched reach the server; where nobody says, only this one does (S-168)."""
+    for name in ("LAKESHORE_PUBLIC_URL", "LAKESHORE_SERVER_URL", "LAKESHORE_URL"):
+        if said := environ.get(name, "").strip():
+            return said.rstrip("/")
+    return f"{listener.url.partition('://')[0]}://localhost:{listener.address[1]}"
 
 
 def _bracketed(host: str) -> str:

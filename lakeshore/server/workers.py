@@ -138,7 +138,7 @@ class Workers:
     async def left(self, ns: str, id_: str) -> None:
         """A worker said goodbye."""
         if self._rows.is_removed(ns, id_):
-            await self._revoke_token(ns, id_)
+            await self.revoke_token(ns, id_)
         else:
             await self._orders.abandoned(ns, id_, "daemon gone", for_good=False)
 
@@ -230,9 +230,10 @@ class Workers:
 
     def shown_state(self, row: WorkerRow) -> str:
         """Its state as readers see it: `stale` after a minute without a word, unless it was told to be silent."""
-        if row.state in ("gone", "pending"):
+        heard = self._rows.seen_at(row)
+        if row.state in ("gone", "pending") or (row.state == "setting_up" and heard is None):  # launched: it will come
             return row.state
-        seen = self._rows.seen_at(row) or row.hello_at
+        seen = heard or row.hello_at
         if row.state == "hibernating":
             seen = max(seen, row.hibernate_until or 0.0)
         return "stale" if self._clock() - seen > STALE_AFTER_S else row.state
@@ -322,11 +323,12 @@ class Workers:
         removed = self._rows.removed()
         for (ns, id_), at in removed.items():
             if wall - at > _REVOKE_AFTER_S:
-                await self._revoke_token(ns, id_)
+                await self.revoke_token(ns, id_)
         if old := [key for key, at in removed.items() if wall - at > _REMEMBER_S]:
             await self._rows.forget_removed(old)
 
-    async def _revoke_token(self, ns: str, id_: str) -> None:
+    async def revoke_token(self, ns: str, id_: str) -> None:
+        """Those that are bound to this worker, and are a daemon's."""
         for token in self._records.tokens(ns):
             if token.worker == id_ and token.scope == "daemon" and token.revoked_at is None:
                 await self._records.revoke_token(ns, token.id, actor="<worker removed>")

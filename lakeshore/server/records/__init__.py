@@ -1,5 +1,5 @@
 """What the server knows besides invocations: namespaces, tokens, workers, daemons' keys, secrets, providers,
-modes, tunnels, mounts, storages, archives of code."""
+machines, modes, tunnels, mounts, storages, archives of code."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from .code_repos import CodeRepoRow
 from .enroll_tokens import EnrollTokenRow
 from .entries import EntryRow, EntryRows
 from .file import RecordsError
+from .machines import MachineRow
 from .modes import ModeRow
+from .orders import OrderRow
 from .providers import ProviderRow
 from .releases import ReleaseRow
 from .schedules import ScheduleRow
@@ -21,8 +23,10 @@ __all__ = [
     "EnrollTokenRow",
     "EntryRow",
     "EntryRows",
+    "MachineRow",
     "ModeRow",
     "NamespaceRow",
+    "OrderRow",
     "ProviderRow",
     "Records",
     "RecordsError",

@@ -23,6 +23,7 @@ PARTS: Final[Mapping[str, tuple[str, str]]] = {
     "token": ("tokens", "id"),
     "removed_worker": ("workers", "id"),
     "worker_order": ("workers", "worker"),
+    "machine": ("workers", "worker"),
     "daemon_key": ("workers", "worker_id"),
 }
 """Kind, and which value names the resource: where a row is a part of one, or has a name besides its id."""

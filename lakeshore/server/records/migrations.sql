@@ -99,3 +99,9 @@ CREATE INDEX elasticity_event_done ON elasticity_event (ns, seq) WHERE action <>
 CREATE UNIQUE INDEX provider_in_use ON provider (ns, name) WHERE deleted_at IS NULL;
 -- Numbers that only rise, as far as they may have been given out.
 CREATE TABLE mark (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
+-- Machines that launches asked for.
+CREATE TABLE machine (
+  ns TEXT NOT NULL, worker TEXT NOT NULL, provider_ns TEXT NOT NULL, provider TEXT NOT NULL, launcher TEXT NOT NULL,
+  capacity TEXT NOT NULL, keep_alive_s INTEGER NOT NULL, created_at REAL NOT NULL, updated_at REAL NOT NULL,
+  state TEXT NOT NULL, instance TEXT, PRIMARY KEY (ns, worker)
+) WITHOUT ROWID;

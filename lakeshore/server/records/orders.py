@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -54,9 +54,17 @@ class OrderRows:
 
     async def add(self, row: OrderRow, *more: Statement) -> None:
         """On disk when it returns. An id that is there already stays as it is."""
-        values = {"ns": row.ns, "worker": row.worker, "id": row.id, "kind": row.kind, "at": row.at}
-        packed = {**values, "body": msgpack.packb(dict(row.body))}
-        await self._write(((SQL.add_order, packed), *more), functools.partial(self._keep, row))
+        statements, keep = self.adding([row])
+        await self._write((*statements, *more), keep)
+
+    def adding(self, rows: Sequence[OrderRow]) -> tuple[list[Statement], Callable[[], None]]:
+        """What stores these, and what to do once that is committed."""
+
+        def keep() -> None:
+            for row in rows:
+                self._keep(row)
+
+        return [(SQL.add_order, _packed(row)) for row in rows], keep
 
     async def deliver(self, rows: Sequence[OrderRow], at: float) -> None:
         """The worker has these."""
@@ -99,3 +107,8 @@ class OrderRows:
                     found.pop(row.id, None)
                     if not found:
                         del table[row.ns, row.worker]
+
+
+def _packed(row: OrderRow) -> dict[str, Any]:
+    values = {"ns": row.ns, "worker": row.worker, "id": row.id, "kind": row.kind, "at": row.at}
+    return {**values, "body": msgpack.packb(dict(row.body))}

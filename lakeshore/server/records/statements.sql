@@ -44,6 +44,11 @@ CREATE TABLE worker_order (
   seq INTEGER PRIMARY KEY, ns TEXT NOT NULL, worker TEXT NOT NULL, id TEXT NOT NULL, kind TEXT NOT NULL,
   body BLOB NOT NULL, at REAL NOT NULL, delivered_at REAL, UNIQUE (ns, worker, id)
 );
+CREATE TABLE machine (
+  ns TEXT NOT NULL, worker TEXT NOT NULL, provider_ns TEXT NOT NULL, provider TEXT NOT NULL, launcher TEXT NOT NULL,
+  capacity TEXT NOT NULL, keep_alive_s INTEGER NOT NULL, created_at REAL NOT NULL, updated_at REAL NOT NULL,
+  state TEXT NOT NULL, instance TEXT, PRIMARY KEY (ns, worker)
+) WITHOUT ROWID;
 CREATE TABLE removed_worker (ns TEXT NOT NULL, id TEXT NOT NULL, at REAL NOT NULL, PRIMARY KEY (ns, id)) WITHOUT ROWID;
 CREATE TABLE event (
   seq INTEGER PRIMARY KEY AUTOINCREMENT, ns TEXT NOT NULL, kind TEXT NOT NULL, type TEXT, worker TEXT, queue TEXT,
@@ -146,13 +151,33 @@ SET machine_id = :machine_id, label = :label, lanes = :lanes, info = :info, hell
     seen_at = :seen_at, queues = :queues, hibernate_until = :hibernate_until
 
 -- name: change_worker
-UPDATE worker SET info = :info, queues = :queues, state = :state WHERE ns = :ns AND id = :id
+UPDATE worker SET info = :info, queues = :queues, state = :state, host_status = :host_status
+WHERE ns = :ns AND id = :id
 
 -- name: note_worker
 UPDATE worker SET state = :state, hibernate_until = :until, seen_at = :at WHERE ns = :ns AND id = :id
 
 -- name: drop_worker
 DELETE FROM worker WHERE ns = :ns AND id = :id
+
+-- name: machines
+SELECT ns, worker, provider_ns, provider, launcher, capacity, keep_alive_s, created_at, updated_at, state, instance
+FROM machine ORDER BY created_at
+
+-- name: add_machine
+INSERT INTO machine (ns, worker, provider_ns, provider, launcher, capacity, keep_alive_s, created_at, updated_at, state,
+                     instance)
+VALUES (:ns, :worker, :provider_ns, :provider, :launcher, :capacity, :keep_alive_s, :created_at, :updated_at, :state,
+        :instance)
+
+-- name: change_machine
+UPDATE machine SET state = :state, instance = :instance, updated_at = :updated_at WHERE ns = :ns AND worker = :worker
+
+-- name: drop_machine
+DELETE FROM machine WHERE ns = :ns AND worker = :worker
+
+-- name: drop_machines_of
+DELETE FROM machine WHERE ns = :ns
 
 -- name: removed_workers
 SELECT ns, id, at FROM removed_worker

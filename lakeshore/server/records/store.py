@@ -33,10 +33,11 @@ from .enroll_tokens import EnrollTokens
 from .entries import EntryRows
 from .events import Events
 from .file import open_file
+from .machines import MachineRow, MachineRows
 from .marks import Marks
 from .modes import ModeRows
 from .nonces import Nonces
-from .orders import OrderRows
+from .orders import OrderRow, OrderRows
 from .providers import ProviderRows
 from .releases import ReleaseRows
 from .schedules import Schedules
@@ -120,6 +121,7 @@ class Records:
         self.code_repos = CodeRepoRows(self._conn, self._change)
         self.orders = OrderRows(self._conn, self._change)
         self.workers = WorkerRows(self._conn, self._change, now=now)
+        self.machines = MachineRows(self._conn, self._change, now=now)
         self.events = Events(path, self._change)
         self.elasticity = ElasticityEvents(self._change, self.events.read)
         self.marks = Marks(self._conn, self._change)
@@ -214,6 +216,7 @@ class Records:
                     (SQL.drop_enroll_tokens_of, {"ns": name}),
                     (SQL.drop_daemon_keys_of, {"ns": name}),
                     (SQL.drop_orders_of, {"ns": name}),
+                    (SQL.drop_machines_of, {"ns": name}),
                     (SQL.drop_removed_workers_of, {"ns": name}),
                     (SQL.drop_events_of, {"ns": name}),
                     (SQL.drop_secrets_of, {"ns": name}),
@@ -242,6 +245,7 @@ class Records:
             self.storages.forget(name)
             self.code_repos.forget(name)
             self.workers.forget(name)
+            self.machines.forget(name)
             self.version += 1
             return True
 
@@ -379,6 +383,19 @@ class Records:
             ns, worker_id, machine_id=machine_id, label=label, lanes=lanes, info=info, state=state
         )
         await self._change(statements, keep)
+
+    async def launch(
+        self, workers: Sequence[WorkerRow], machines: Sequence[MachineRow], orders: Sequence[OrderRow], *, actor: str
+    ) -> None:
+        """Workers that do not run yet, what waits for them, and their machines: all of it, or nothing."""
+        parts = (self.workers.adding(workers), self.machines.adding(machines), self.orders.adding(orders))
+        notes = [self.note(actor, row.ns, "worker.launch", f"{row.id} {row.provider}") for row in workers]
+
+        def keep() -> None:
+            for _statements, kept in parts:
+                kept()
+
+        await self._change([statement for statements, _kept in parts for statement in statements] + notes, keep)
 
     # --- inside
 

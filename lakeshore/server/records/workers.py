@@ -21,7 +21,7 @@ _LISTS: Final = ("lanes", "queues")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerRow:
-    """A worker that said hello. Times are Unix seconds.
+    """A worker that said hello, or was launched and will. Times are Unix seconds.
 
     `lanes` are the queues that its hello named, `queues` what a person made of them since (None: nothing). `info` is
     JSON of what it told of itself: {capabilities, versions, tags}. `seen_at` is as of when it was written down:
@@ -129,6 +129,15 @@ class WorkerRows:
             self._removed.pop((ns, id_), None)
 
         return statements, keep
+
+    def adding(self, rows: Sequence[WorkerRow]) -> tuple[list[Statement], Callable[[], None]]:
+        """What stores workers that have not said hello yet, and what to do once that is committed."""
+
+        def keep() -> None:
+            for row in rows:
+                self._keep(row)
+
+        return [(SQL.put_worker, _values(row)) for row in rows], keep
 
     def note(self, row: WorkerRow, **changed: Any) -> WorkerRow:
         """Change it in memory; it is written down with the next `unsaved`."""

@@ -79,7 +79,7 @@ async def hello(app: App, request: Request, caller: Caller) -> Response:
             "upgrade the older one",
         )
     lanes = tuple(dict.fromkeys(check_subscription(lane, "lanes") for lane in said.lanes))
-    worker_id = worker_id_of(caller.ns, said.machine_id, said.label)
+    worker_id = app.launching.worker_of(caller) or worker_id_of(caller.ns, said.machine_id, said.label)
     check_binding(caller, worker_id)
     if caller.token is not None and caller.token.worker == worker_id and app.workers.is_removed(caller.ns, worker_id):
         raise HttpError(403, _REMOVED, hint="its token went with it: install the daemon anew")

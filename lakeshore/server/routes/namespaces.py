@@ -196,6 +196,12 @@ async def remove(app: App, request: Request, caller: Caller) -> Response:
             f"namespace {name!r} has {commands} commands that wait or run on daemons",
             hint=f"cancel them (POST /v1/namespaces/{name}/exec/<id>/cancel), or let them end",
         )
+    if machines := app.launching.machines_of(name):
+        raise HttpError(
+            409,
+            f"machines run that daemons of namespace {name!r}, or its providers, were launched on: {machines}",
+            hint="`lakeshore daemon kill <id>` ends each, or leaves it running with --no-terminate",
+        )
     done = await forgetting.forget_namespace(app.dispatcher, app.pages, name, for_s=_FORGET_S)
     gone = done.count
     if done.place is not None:

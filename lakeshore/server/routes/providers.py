@@ -14,7 +14,8 @@ from typing import Annotated, Any, Final, NotRequired, TypedDict
 from ..app import App
 from ..auth import Caller
 from ..http import HttpError, Request, Response
-from ..launchers import DISPATCHES, LAUNCHERS, check_kwargs, warnings_of
+from ..launchers.kinds import DISPATCHES, LAUNCHERS, check_kwargs, warnings_of
+from ..launchers.resolving import providers_of_org
 from ..records import ProviderRow
 from ..references import names_in, replaced, storable
 from ..rekeying import about
@@ -284,9 +285,7 @@ def _dispatch_of(row: ProviderRow) -> str:
 
 def in_org(app: App, ns: str) -> Iterable[ProviderRow]:
     """Every provider of the namespace and of its siblings, removed ones too."""
-    for row in app.records.namespaces():
-        if row.name == ns or app.records.siblings(row.name, ns):
-            yield from app.records.providers.of(row.name)
+    return providers_of_org(app.records, ns)
 
 
 def _need_free(app: App, ns: str, name: str) -> None:

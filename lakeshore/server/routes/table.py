@@ -251,6 +251,7 @@ TABLE: Final = (
     _row("POST", f"{_NS}/workers/cleanup", "named", workers.cleanup),
     _row("GET", _WORKER, "named", workers.show),
     _row("DELETE", _WORKER, "named", workers.kill),
+    _row("GET", f"{_WORKER}/launch-log", "named", launches.launch_log),
     _row("POST", f"{_WORKER}/setup", "named", workers.setup),
     _row("POST", f"{_WORKER}/hibernate", "named", workers.hibernate),
     _row("POST", f"{_WORKER}/reset", "named", workers.reset),

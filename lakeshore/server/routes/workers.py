@@ -170,12 +170,13 @@ class WorkerShown(WorkerRowShown):
 
 
 class WorkerGone(TypedDict):
-    """`terminated`: an instance went, too."""
+    """`terminated`: its machine went, too; `trouble`: it could not be ended yet."""
 
     id: str
     label: str | None
     deleted: bool
     terminated: bool
+    trouble: NotRequired[str]
 
 
 class WorkerSilent(TypedDict):
@@ -354,11 +355,21 @@ def _text(said: Any) -> str | None:
 async def kill(app: App, request: Request, caller: Caller, *, query: WorkerRemoval) -> Response:
     """DELETE /v1/namespaces/:ns/workers/:id?keep_instance: forget it; its next poll is told to leave.
 
-    `terminated` says whether an instance went too. No provider is attached to a worker yet, so none does.
+    The machine that it was launched with ends, too, and `terminated` says so; `trouble`: why it is not known to have
+    ended, which is tried again until it has. With `keep_instance` it runs on.
     """
     row = known(app, request, caller)
-    await app.workers.remove([row], action="worker.kill", actor=caller.name)
-    return answer(request, {"id": row.id, "label": row.label, "deleted": True, "terminated": False})
+    keep = query.get("keep_instance", False)
+    ended = await app.launching.end_worker(caller.ns, row.id, actor=caller.name, keep_instance=keep)
+    told: WorkerGone = {
+        "id": row.id,
+        "label": row.label,
+        "deleted": True,
+        "terminated": ended.had_machine and ended.trouble is None,
+    }
+    if ended.trouble is not None:
+        told["trouble"] = ended.trouble
+    return answer(request, told)
 
 
 @route(WorkersCleaned, body=WorkerCleanup, wrong=400)
@@ -367,6 +378,7 @@ async def cleanup(app: App, request: Request, caller: Caller, *, body: WorkerCle
     hours, dry_run = body["olderThanHours"], body.get("dryRun", False)
     rows = app.workers.silent_for(caller.ns, hours * 3600)
     if not dry_run:
+        await app.launching.release(rows)
         await app.workers.remove(rows, action="worker.cleanup", actor=caller.name)
     told: list[WorkerSilent] = [
         {"id": row.id, "label": row.label, "machineId": row.machine_id, "lastSeenAt": iso(_seen(app, row))}

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from .references import MARKER
-from .structure import bad_field
+from ..references import MARKER
+from ..structure import bad_field
 
 DISPATCHES: Final = ("direct", "daemon")
 _SPACES: Final = re.compile(r"[\s\x00-\x1f\x7f]")
@@ -24,7 +24,7 @@ Check = Callable[[Any, str], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Launcher:
+class Kind:
     """One kind of provider. `dispatch`: what it is unless a provider says otherwise. `secrets`: the kind of secret that
     a key needs. `launches`: it makes machines, which can be listed and ended.
     """
@@ -90,19 +90,19 @@ _OVER_SSH: Final = {
 }
 _OVER_SSH_SECRETS: Final = {"ssh_key": "ssh_key"}
 LAUNCHERS: Final = {
-    "SSH": Launcher(
+    "SSH": Kind(
         dispatch="direct",
         keys=_OVER_SSH,
         secrets=_OVER_SSH_SECRETS,
         launches=False,
     ),
-    "SLURM": Launcher(
+    "SLURM": Kind(
         dispatch="direct",
         keys={**_OVER_SSH, **dict.fromkeys(("partition", "account", "qos"), _word)},
         secrets=_OVER_SSH_SECRETS,
         launches=False,
     ),
-    "EC2": Launcher(
+    "EC2": Kind(
         dispatch="daemon",
         keys={
             **dict.fromkeys(("region", "instance_type", "image_id", "ami", "key_name", "subnet_id"), _word),
@@ -114,7 +114,7 @@ LAUNCHERS: Final = {
         secrets={"aws_credentials": "aws_keypair"},
         launches=True,
     ),
-    "GCE": Launcher(
+    "GCE": Kind(
         dispatch="daemon",
         keys={
             **dict.fromkeys(("project_id", "region", "zone", "machine_type"), _word),
@@ -125,7 +125,7 @@ LAUNCHERS: Final = {
         secrets={"service_account_json": "gcp_sa_json"},
         launches=True,
     ),
-    "Kube": Launcher(
+    "Kube": Kind(
         dispatch="direct",
         keys={"context": _text, "namespace": _word, "image": _word, "kubeconfig": _text},
         secrets={},

@@ -1,0 +1,241 @@
+"""The machines that launches made, as their providers tell of them: found again, looked after, ended.
+
+    a launch whose answer was lost      its machine is found by its tag; none within `GRACE_S`: it never came
+    a server that was killed meanwhile  the same
+    a worker that was removed           its machine is ended, and again until the provider says that it has
+    a daemon that left as it should     (`keep_alive_s`, nothing to do): its machine is ended `IDLE_S` after
+    anything else                       the worker's `hostStatus` is what the provider says
+
+Rules: nothing is ended that no row names. A provider is asked only while it has machines that live; one that cannot be
+reached changes nothing, and is said once.
+Reference: get-started/architecture, "Worker"; S-177, S-303.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+import trio
+
+from ..plane.contract import PlaneError
+from ..wire.states import HOST
+from .http import HttpError
+from .launchers.contract import Instance, Launcher, LaunchFailed, Means
+from .launchers.makers import MAKERS
+from .launchers.resolving import resolved
+from .records import MachineRow, ProviderRow, Records, WorkerRow
+from .sealing import Keyring
+from .workers import Workers
+
+log = logging.getLogger(__name__)
+
+EVERY_S: Final = 60.0
+GRACE_S: Final = 600.0
+"""A provider may take so long to list what it made."""
+IDLE_S: Final = 300.0
+_REMEMBER_S: Final = 30 * 86_400.0
+_PLACE: Final = ("region", "zone", "project_id", "context", "namespace", "partition", "host", "ip", "cluster")
+"""What of a capacity says where a machine is."""
+
+Key = tuple[str, str]
+
+
+class Hosts:
+    """The machines of one server. `under_way` are those that are being asked for right now; a sweep leaves them."""
+
+    def __init__(
+        self,
+        records: Records,
+        workers: Workers,
+        keyring: Keyring,
+        means: Means,
+        *,
+        every_s: float = EVERY_S,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._records, self._workers, self._keyring, self._means = records, workers, keyring, means
+        self._every_s, self._clock = every_s, clock
+        self.under_way: set[Key] = set()
+        self._said: dict[Key, str] = {}
+        """What was said of a provider that cannot be asked, by its namespace and name."""
+
+    async def run(self) -> None:
+        """Look now and then, until cancelled."""
+        while True:
+            await trio.sleep(self._every_s)
+            try:
+                await self.sweep()
+            except PlaneError as error:  # a full disk, say: it is tried again
+                log.warning("machines could not be looked after, and will be: %s", error)
+
+    async def sweep(self) -> None:
+        """Ask every provider that has machines which live, once."""
+        groups: dict[tuple[str, str, str], list[MachineRow]] = {}
+        for row in self._records.machines.all():
+            if row.is_live and (row.ns, row.worker) not in self.under_way:
+                place = json.dumps({name: row.capacity[name] for name in _PLACE if name in row.capacity})
+                groups.setdefault((row.provider_ns, row.provider, place), []).append(row)
+        for (ns, name, _place), rows in groups.items():
+            try:
+                launcher = self.launcher_of(rows[0])[1]
+                found = await launcher.instances()
+            except (LaunchFailed, HttpError) as error:
+                self._say(ns, name, error)
+                continue
+            self._said.pop((ns, name), None)
+            await self._compare(launcher, rows, found)
+        await self._forget_old()
+
+    async def made(self, ns: str, worker: str, instance: str | None) -> None:
+        """A launcher made one; None: it is not known which."""
+        machine = self._records.machines.get(ns, worker)
+        if machine is None:
+            return
+        if machine.state == "asked" and instance is not None:
+            await self._records.machines.change(machine, state="made", instance=instance)
+            await self._note(machine, "starting")
+        elif machine.state == "ending":  # it was killed while it was being made
+            known = await self._records.machines.change(machine, instance=instance)
+            if known is not None:
+                await self.end(known)
+
+    async def never_came(self, ns: str, worker: str) -> None:
+        """There is no machine: its worker and its token go, for nobody will say hello."""
+        row = self._records.workers.get(ns, worker)
+        machine = self._records.machines.get(ns, worker)
+        if row is not None:
+            await self._workers.remove([row], action="worker.launch_failed", actor="<server>")
+        await self._workers.revoke_token(ns, worker)
+        if machine is not None:
+            await self._records.machines.change(machine, state="ended")
+
+    async def end(self, machine: MachineRow) -> str | None:
+        """End one whose row says `ending`; else why it is not known to have ended, and that it is tried again."""
+        try:
+            launcher = self.launcher_of(machine)[1]
+            instance = machine.instance
+            if instance is None:
+                found = next((one for one in await launcher.instances() if one.worker == machine.worker), None)
+                if found is None:
+                    return "its machine is not known yet, and is ended as soon as its provider lists it"
+                instance = found.id
+            await launcher.terminate(instance)
+        except (LaunchFailed, HttpError) as error:
+            why = error.error if isinstance(error, HttpError) else str(error)
+            log.warning("the machine of %s could not be ended, and will be: %s", machine.worker, why)
+            return f"its machine could not be ended, which is tried again: {why}"
+        await self._records.machines.change(machine, instance=instance)
+        return None
+
+    # --- inside
+
+    async def _compare(self, launcher: Launcher, rows: Iterable[MachineRow], found: Iterable[Instance]) -> None:
+        by_id = {one.id: one for one in found}
+        by_worker = {one.worker: one for one in by_id.values() if one.worker is not None}
+        for old in rows:
+            row = self._records.machines.get(old.ns, old.worker)
+            if row is None or not row.is_live or (row.ns, row.worker) in self.under_way:
+                continue  # meanwhile
+            one = by_id.get(row.instance) if row.instance is not None else by_worker.get(row.worker)
+            if one is None:
+                await self._missing(row)
+            else:
+                await self._seen(launcher, row, one)
+
+    async def _missing(self, row: MachineRow) -> None:
+        if self._clock() - row.updated_at < GRACE_S:
+            return
+        if row.state == "asked":
+            worker = self._records.workers.get(row.ns, row.worker)
+            if worker is not None and self._records.workers.seen_at(worker) is not None:
+                return  # it said hello: there is one, whatever the provider lists
+            log.warning("launch of %s: its provider has no such machine; its worker is forgotten", row.worker)
+            await self.never_came(row.ns, row.worker)
+        else:
+            await self._ended(row)
+
+    async def _seen(self, launcher: Launcher, row: MachineRow, one: Instance) -> None:
+        if one.state == "terminated":
+            await self._ended(row)
+            return
+        if row.state == "asked":
+            log.info("the machine of %s was found again: %s", row.worker, one.id)
+            row = await self._records.machines.change(row, state="made", instance=one.id) or row
+        if row.state == "made":
+            await self._note(row, one.state)
+            if self._is_done(row):
+                log.info("worker %s of %s left, and its machine %s is ended", row.worker, row.ns, one.id)
+                row = await self._records.machines.change(row, state="ending") or row
+        if row.state == "ending" and one.state != "stopping":
+            await self._records.machines.change(row, instance=one.id)
+            try:
+                await launcher.terminate(one.id)
+            except LaunchFailed as error:
+                self._say(row.provider_ns, row.provider, error)
+
+    async def _ended(self, row: MachineRow) -> None:
+        await self._records.machines.change(row, state="ended")
+        await self._note(row, "terminated")
+
+    async def _note(self, machine: MachineRow, status: str) -> None:
+        row = self._records.workers.get(machine.ns, machine.worker)
+        if row is None or row.host_status == status:
+            return
+        known = row.host_status or "unknown"
+        if (known, f"saw_{status}") in HOST.transitions:
+            await self._records.workers.change(row, host_status=status)
+
+    def _is_done(self, machine: MachineRow) -> bool:
+        """Whether its daemon left because there was nothing to do, and did not come back."""
+        if machine.keep_alive_s < 0:
+            return False
+        row: WorkerRow | None = self._records.workers.get(machine.ns, machine.worker)
+        if row is None or row.state != "gone":
+            return False
+        seen = self._records.workers.seen_at(row)
+        return seen is not None and self._clock() - seen > IDLE_S
+
+    def launcher_of(self, machine: MachineRow) -> tuple[ProviderRow, Launcher]:
+        """Its provider, and what asks it. LaunchFailed, HttpError."""
+        row = self._provider_of(machine)
+        return row, self.launcher(row, machine.capacity)
+
+    def launcher(self, row: ProviderRow, capacity: Mapping[str, Any]) -> Launcher:
+        """What asks a provider. LaunchFailed; HttpError 409, 422, 501."""
+        make = MAKERS.get(row.launcher)
+        if make is None:
+            hint = "until then, use `lakeshore daemon install <ssh-host>` on the machine"
+            raise HttpError(501, f"not built yet: launching daemons through {row.launcher}", hint=hint)
+        return make(resolved(self._records, self._keyring, row, capacity), self._means)
+
+    def _provider_of(self, machine: MachineRow) -> ProviderRow:
+        """Also one that was removed since: what it made is still its."""
+        providers = self._records.providers
+        row = providers.get(machine.provider_ns, machine.provider)
+        if row is None or row.launcher != machine.launcher:
+            row = providers.removed(machine.provider_ns, machine.provider)
+        if row is None or row.launcher != machine.launcher:
+            raise LaunchFailed(f"there is no provider {machine.provider!r} in {machine.provider_ns!r} any more")
+        return row
+
+    def _say(self, ns: str, name: str, error: LaunchFailed | HttpError) -> None:
+        why = error.error if isinstance(error, HttpError) else str(error)
+        if self._said.get((ns, name)) != why:
+            self._said[ns, name] = why
+            log.warning("provider %s of %s cannot be asked for its machines: %s", name, ns, why)
+
+    async def _forget_old(self) -> None:
+        now = self._clock()
+        old = [
+            row
+            for row in self._records.machines.all()
+            if not row.is_live
+            and self._records.workers.get(row.ns, row.worker) is None
+            and now - row.updated_at > _REMEMBER_S
+        ]
+        if old:
+            await self._records.machines.drop(old)

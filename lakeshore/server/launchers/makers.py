@@ -1,0 +1,10 @@
+"""The launchers that are built, by the kind of provider. A kind that is not here is a 422 of whoever asks."""
+
+from __future__ import annotations
+
+from collections.abc import MutableMapping
+from typing import Final
+
+from .contract import Maker
+
+MAKERS: Final[MutableMapping[str, Maker]] = {}
