@@ -75,7 +75,7 @@ class Launched:
     label: str
     instance_id: str | None
     note: str | None = None
-    error: LaunchFailed | None = None
+    error: LaunchFailed | HttpError | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -229,7 +229,7 @@ class Launching:
         except LaunchUnknown as error:
             note = f"{error}; whether there is a machine is found out by itself"
             log.warning("launch of %s (%s): %s", machine.worker, machine.label, note)
-        except LaunchFailed as error:
+        except (LaunchFailed, HttpError) as error:
             log.warning("launch of %s (%s) was refused: %s", machine.worker, machine.label, error)
             with trio.CancelScope(shield=True):
                 await self.hosts.never_came(machine.ns, machine.worker)
@@ -324,15 +324,19 @@ class Launching:
             raise refusal(error, row) from error
 
 
-def refusal(error: LaunchFailed, row: ProviderRow) -> HttpError:
+def refusal(error: LaunchFailed | HttpError, row: ProviderRow) -> HttpError:
     """How a provider's fault is answered."""
+    if isinstance(error, HttpError):
+        return error
     if isinstance(error, Unsupported):
         return HttpError(422, str(error), hint=error.hint)
     return HttpError(502, f"provider {row.plain_name!r}: {error}", hint=error.hint, **code_of(error, row))
 
 
-def code_of(error: LaunchFailed, row: ProviderRow) -> dict[str, Any]:
+def code_of(error: LaunchFailed | HttpError, row: ProviderRow) -> dict[str, Any]:
     """The provider's own word, as answers have it."""
+    if isinstance(error, HttpError):
+        return dict(error.extra)
     return {} if error.code is None else {"awsCode" if row.launcher == "EC2" else "code": error.code}
 
 

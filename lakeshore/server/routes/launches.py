@@ -273,8 +273,9 @@ def _launched(app: App, ns: str, one: Launched) -> WorkerLaunched:
     return told
 
 
-def _failed(one: Launched, error: LaunchFailed, row: ProviderRow) -> dict[str, Any]:
-    told = {"label": one.label, "error": str(error), **code_of(error, row)}
+def _failed(one: Launched, error: LaunchFailed | HttpError, row: ProviderRow) -> dict[str, Any]:
+    why = error.error if isinstance(error, HttpError) else str(error)
+    told = {"label": one.label, "error": why, **code_of(error, row)}
     return told if error.hint is None else {**told, "hint": error.hint}
 
 
