@@ -39,6 +39,11 @@ class SessionBook:
         known = self._known.get((ns, worker))
         return known is not None and known.session == session
 
+    def is_older(self, ns: str, worker: str, session: str) -> bool:
+        """Whether a newer session of the worker is known."""
+        known = self._known.get((ns, worker))
+        return known is not None and known.session > session
+
     def registered(self, ns: str, worker: str, session: str, n: int, now: float) -> str | None:
         """The plane took this session as the worker's newest; the session that it replaced, if that was known."""
         known = self._known.get((ns, worker))

@@ -107,6 +107,19 @@ def test_a_worker_whose_process_is_dead_or_leaves_serves_its_queue_no_more(
     assert queue.do().body["members"] == []
 
 
+@pytest.mark.parametrize("last_word", [{"ended": {"code": 3}}, {"draining": True}])
+def test_the_late_last_word_of_an_older_process_takes_no_live_one_out_of_its_queue(
+    server: Served, last_word: dict[str, Any]
+) -> None:
+    queue = Queue(server)
+    queue.poll(session="1-old", n=1)
+    queue.poll(session="2-new", n=1)
+    queue.poll(session="1-old", n=2, capacity=0, **last_word)
+    assert [member["id"] for member in queue.do().body["members"]] == [f"w-{queue.name}"]
+    queue.poll(session="2-new", n=2, capacity=0, **last_word)
+    assert queue.do().body["members"] == []
+
+
 @pytest.mark.inventory("S-275")
 def test_a_patch_replaces_whole_objects_and_null_clears(server: Served) -> None:
     queue = Queue(server, elasticity={"kind": "fixed", "max": 2}, providerRef="p", admission={"max_depth": 3})

@@ -218,7 +218,8 @@ async def _note(app: App, caller: Caller, asked: PollRequest, acks: _Acks) -> No
     app.workers.tell(ns, worker, asked.invocations)
     if app.workers.polled(ns, worker, capacity=asked.capacity, draining=asked.draining, holds=holds, signed=signed):
         await app.workers.left(ns, worker)
-    if asked.ended is not None or (asked.draining and not holds):  # its process is dead, or about to be
+    ends = asked.ended is not None or (asked.draining and not holds)  # its process is dead, or about to be
+    if ends and not (asked.session and app.dispatcher.sessions.is_older(ns, worker, asked.session)):
         app.dispatcher.pollers.left(ns, worker)
     if asked.updated_capabilities and not await app.workers.learn(ns, worker, plain(asked.updated_capabilities)):
         raise bad_field("updated_capabilities", "make the worker's row too large", status=413)
