@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -15,14 +14,13 @@ from .exits import ExitCode
 from .failures import Failure
 from .interrupts import unwinding
 from .numbers import Whole
-from .output import console, print_json, print_table, say
+from .output import print_json, print_table, say
+from .progress import progress
 from .started import started_as
 
 if TYPE_CHECKING:
     from lakeshore.demo.driver import Outcome
     from lakeshore.demo.stage import Stage
-
-QUARTERS = 4
 
 
 @click.command()
@@ -53,38 +51,15 @@ def demo(workers: int, keep: bool, as_json: bool) -> int:
 
 
 class Teller:
-    """Progress on stderr: a live bar on a terminal, a line per quarter elsewhere."""
+    """What the demo says while it goes on."""
 
     def say(self, text: str) -> None:
         """A line."""
         say(text)
 
-    @contextmanager
-    def progress(self, title: str, total: int) -> Iterator[Callable[[], None]]:
+    def progress(self, title: str, total: int) -> AbstractContextManager[Callable[[], None]]:
         """A bar, or lines; the value is called after each step."""
-        if sys.stderr.isatty():
-            with _bar(title, total) as advance:
-                yield advance
-            return
-        done = 0
-
-        def step() -> None:
-            nonlocal done
-            done += 1
-            if done == total or done * QUARTERS // total != (done - 1) * QUARTERS // total:
-                say(f"{title}: {done} of {total}")
-
-        yield step
-
-
-@contextmanager
-def _bar(title: str, total: int) -> Iterator[Callable[[], None]]:
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn  # wall: a terminal
-
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console(sys.stderr)) as shown:
-        task = shown.add_task(f"{title:<15}", total=total)
-        yield lambda: shown.advance(task)
+        return progress(title, total)
 
 
 def _tell(outcome: Outcome) -> None:

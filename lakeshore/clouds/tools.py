@@ -44,6 +44,10 @@ class ToolMissing(ToolError):
     """It is not on PATH."""
 
 
+class ToolSlow(ToolError):
+    """It did not end in time: what it was to do may have been done."""
+
+
 def need(name: str) -> str:
     """Where a tool is. ToolMissing."""
     found = shutil.which(name)
@@ -74,7 +78,7 @@ def said_by(
         try:
             code = _code(process, limit_s, argv[0], out, err)
         except subprocess.TimeoutExpired:
-            raise ToolError(
+            raise ToolSlow(
                 f"{argv[0]} did not answer within {limit_s:g} s", hint="look at what it waits for: run it by hand"
             ) from None
         finally:

@@ -51,7 +51,7 @@ from .performing.jobs import Jobs
 from .performing.line import Line, Parts
 from .performing.pending import Pending
 from .performing.program import Updates
-from .places import daemon_directory, sign, working_directory
+from .places import daemon_directory, note_launch, sign, working_directory
 from .recording import Recorder
 from .relay import Relay
 from .runners.registry import Runners
@@ -217,6 +217,8 @@ class Daemon:
             ) from error
         except (KeeperError, OSError) as error:
             raise CannotStart(f"the keeper of jobs cannot be started: {error}") from error
+        with contextlib.suppress(OSError):
+            note_launch(self._directory, self._environ.get("NYMPH_LAUNCH", ""))
         self._nursery.start_soon(self._line.watch)
 
     def _open_identity(self) -> Identity:

@@ -38,6 +38,12 @@ def sign(directory: Path, label: str) -> None:
     (directory / "label").write_text(label + "\n", "utf-8")
 
 
+def note_launch(directory: Path, launch_id: str) -> None:
+    """Write down which launch the daemon is of that has its keeper here now; "" is none. OSError."""
+    if launch_id:
+        (directory / "launch").write_text(launch_id + "\n", "utf-8")
+
+
 def working_directory(boot: Boot, environ: Mapping[str, str]) -> tuple[Path, str | None]:
     """(the root of the jobs' directories, a warning when it is not the configured one). Raises ConfigError."""
     written = boot.config.runtime.workdir

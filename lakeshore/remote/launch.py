@@ -9,7 +9,7 @@ Reference: nymph/install-remote-daemon.md, "What it does"; N-348…N-361.
 
 from __future__ import annotations
 
-import contextlib
+import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -75,6 +75,15 @@ class Condition:
         return self.state in ("ended", "gone", "failed", "inactive", "")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listed:
+    """A launch that lies on a host: `state` as `Condition` has it."""
+
+    launch_id: str
+    state: str
+    label: str
+
+
 def log_path(launch_id: str) -> str:
     """The log as it is told to people."""
     return f"~/.local/share/nymph-{launch_id}.log"
@@ -138,10 +147,16 @@ def start(
     urls: tuple[str, ...] = (),
     how: How = "process",
     partition: str = "",
+    options: tuple[str, ...] = (),
     requeue: bool = False,
     code: bool = False,
+    first: str = "",
 ) -> Started:
-    """Put everything into its place, and start the daemon. What fails leaves nothing there but the log."""
+    """Put everything into its place, and start the daemon. What fails leaves nothing there but the log.
+
+    `options` are more of sbatch's, each one word; `first` is the text of a script that root runs there before the
+    daemon starts.
+    """
     report = connection.script(
         "start",
         {
@@ -153,6 +168,8 @@ def start(
             "urls": "\n".join(urls),
             "how": how,
             "partition": partition,
+            "options": "\n".join(options),
+            "first": first.rstrip("\n"),
             "requeue": "yes" if requeue else "no",
             "code": "yes" if code else "no",
             "grace": str(STOP_S),
@@ -169,6 +186,16 @@ def condition(connection: Connection, launch_id: str, *, lines: int = 0) -> Cond
     return Condition(state=report["state"], log=tuple(report.lines.get("log", ())))
 
 
+def listed(connection: Connection) -> list[Listed]:
+    """Every launch that lies there, of whichever server."""
+    report = connection.script("list", {}, timeout_s=_LOOK_S)
+    found = []
+    for line in report.lines.get("launch", ()):
+        launch_id, state, label = [*line.split(" ", 2), "", ""][:3]
+        found.append(Listed(launch_id=launch_id, state=state, label=_text_of(label)))
+    return found
+
+
 def remove(connection: Connection, launch_id: str, *, grace_s: int = GRACE_S, keep_log: bool = False) -> bool:
     """Stop the daemon, let its jobs end for `grace_s`, and remove its files; whether there was anything."""
     values = {"launch_id": launch_id, "grace": str(grace_s), "keep_log": "yes" if keep_log else "no"}
@@ -176,7 +203,19 @@ def remove(connection: Connection, launch_id: str, *, grace_s: int = GRACE_S, ke
     return report["state"] != "absent"
 
 
-def give_up(connection: Connection, launch_id: str, *, keep_log: bool) -> None:
-    """Remove what a failed install may have left there, as far as the host can still be reached."""
-    with contextlib.suppress(RemoteFailure):
+def give_up(connection: Connection, launch_id: str, *, keep_log: bool) -> bool:
+    """Remove what a failed install may have left there, as far as the host can still be reached; whether it could."""
+    try:
         remove(connection, launch_id, grace_s=1, keep_log=keep_log)
+    except RemoteFailure:
+        return False
+    return True
+
+
+def _text_of(written: str) -> str:
+    """A string of a daemon's file; one that is none is shown as it is written."""
+    try:
+        value = tomllib.loads(f"label = {written}")["label"]
+    except tomllib.TOMLDecodeError:
+        return written
+    return value if isinstance(value, str) else written

@@ -38,26 +38,15 @@ _KEPT_LINES = 20
 @contextlib.contextmanager
 def place_of(name: str, kwargs: Mapping[str, Any], *, config: str | None = None) -> Iterator[Place]:
     """Where the provider leads to, while the block lasts. RemoteFailure for arguments that lead nowhere."""
-    host = _word(name, kwargs, "ip", "host")
-    if host is None:
-        raise RemoteFailure(
-            f"provider {name} does not say where: it has neither ip nor host",
-            hint=f"lakeshore providers update {name} --kwarg ip=<hostname-or-ip>",
-        )
-    options = []
-    user, port, jump = (_word(name, kwargs, *names) for names in (("username", "user"), ("port",), ("proxy_jump",)))
-    if port is not None and not (port.isdecimal() and 0 < int(port) < 65_536):
-        raise RemoteFailure(f"provider {name}: port {port} is none")
-    for option, value in (("User", user), ("Port", port), ("ProxyJump", jump)):
-        if value is not None:
-            options.append(f"{option}={value}")
-    key, pem = kwargs.get("ssh_key"), kwargs.get("pem") or kwargs.get("identity_file")
+    host, options = _address(name, kwargs)
+    jump = _word(name, kwargs, "proxy_jump")
+    if jump is not None:
+        options.append(f"ProxyJump={jump}")
+    pem = kwargs.get("pem") or kwargs.get("identity_file")
     with contextlib.ExitStack() as stack:
         path = None
-        if isinstance(key, str) and "PRIVATE KEY" in key:
-            path = stack.enter_context(_kept(key))
-        elif key is not None:
-            raise RemoteFailure(f"provider {name}: its ssh_key is no private key (PEM or OpenSSH)")
+        if kwargs.get("ssh_key") is not None:
+            path = stack.enter_context(_kept(_key(name, kwargs)))
         elif pem is not None:
             path = os.path.expanduser(str(pem))
             if not os.path.isfile(path):
@@ -66,9 +55,72 @@ def place_of(name: str, kwargs: Mapping[str, Any], *, config: str | None = None)
                     hint="`lakeshore ssh upload <alias> --with-key` keeps the key itself on the server",
                 )
         if path is not None:
-            quoted = path.replace("%", "%%").replace('"', "")
-            options += [f'IdentityFile="{quoted}"', "IdentitiesOnly=yes"]
+            options += _only(path)
         yield Place(alias=host, config=config, also=tuple(options))
+
+
+@contextlib.contextmanager
+def keyed_place(name: str, kwargs: Mapping[str, Any], *, config: str) -> Iterator[Place]:
+    """The same with the key that the provider brings, and with nothing of this account's: neither its keys nor its
+    agent, nor its configuration (`config` is one for ssh -F, "none" for none), on the host in between neither.
+    """
+    if kwargs.get("ssh_key") is None:
+        raise RemoteFailure(
+            f"provider {name} brings no key, and the server uses none of its own account's",
+            hint="`lakeshore ssh upload <alias> --with-key` keeps the key on the server, as a secret; or "
+            f"`lakeshore secrets add <secret> --kind ssh_key --from-file <key>` and `lakeshore providers update {name} "
+            "--kwarg ssh_key.$secret=<secret>`",
+        )
+    host, options = _address(name, kwargs)
+    jump = _word(name, kwargs, "proxy_jump")
+    with _kept(_key(name, kwargs)) as path:
+        also = [*_only(path), "IdentityAgent=none", "ForwardAgent=no", "ClearAllForwardings=yes"]
+        if jump is not None:
+            options.append(f"ProxyCommand={_through(name, jump, config, also)}")
+        yield Place(alias=host, config=config, also=(*options, *also))
+
+
+def _through(name: str, jump: str, config: str, also: Sequence[str]) -> str:
+    """The command that leads through one host. ssh's own ProxyJump would use this account's keys there."""
+    found = re.fullmatch(
+        r"(?:ssh://)?(?:(?P<user>[\w.-]+)@)?(?P<host>[\w.-]+|\[[0-9A-Fa-f:.]+\])(?::(?P<port>\d+))?", jump
+    )
+    if found is None or found["host"].startswith("-"):
+        raise RemoteFailure(f"provider {name}: proxy_jump {jump!r} is not one host", hint="write [user@]host[:port]")
+    words = ["ssh", "-F", config, "-o", "BatchMode=yes", "-o", f"ConnectTimeout={CONNECT_S}"]
+    words += [word for option in also for word in ("-o", option)]
+    for flag, value in (("-l", found["user"]), ("-p", found["port"])):
+        words += [flag, value] if value else []
+    return " ".join(shlex.quote(word).replace("%", "%%") for word in [*words, "--", found["host"].strip("[]")]).replace(
+        " -- ", " -W '[%h]:%p' -- "
+    )
+
+
+def _address(name: str, kwargs: Mapping[str, Any]) -> tuple[str, list[str]]:
+    """(the host, ssh's options for who and where)."""
+    host = _word(name, kwargs, "ip", "host")
+    if host is None:
+        raise RemoteFailure(
+            f"provider {name} does not say where: it has neither ip nor host",
+            hint=f"lakeshore providers update {name} --kwarg ip=<hostname-or-ip>",
+        )
+    user, port = _word(name, kwargs, "username", "user"), _word(name, kwargs, "port")
+    if port is not None and not (port.isdecimal() and 0 < int(port) < 65_536):
+        raise RemoteFailure(f"provider {name}: port {port} is none")
+    return host, [f"{option}={value}" for option, value in (("User", user), ("Port", port)) if value is not None]
+
+
+def _key(name: str, kwargs: Mapping[str, Any]) -> str:
+    key = kwargs["ssh_key"]
+    if not (isinstance(key, str) and "PRIVATE KEY" in key):
+        raise RemoteFailure(f"provider {name}: its ssh_key is no private key (PEM or OpenSSH)")
+    return key
+
+
+def _only(path: str) -> list[str]:
+    """No key but this one."""
+    quoted = path.replace("%", "%%").replace('"', "")
+    return [f'IdentityFile="{quoted}"', "IdentitiesOnly=yes"]
 
 
 def srun(name: str, kwargs: Mapping[str, Any]) -> tuple[str, ...]:

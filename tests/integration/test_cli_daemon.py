@@ -493,14 +493,10 @@ def test_stop_waits_as_long_as_it_is_told_and_force_kills(
 
 
 @pytest.mark.inventory("C-237", "C-1429")
-def test_start_was_removed_and_launch_is_not_built_yet(run: Run) -> None:
+def test_start_was_removed(run: Run) -> None:
     code, out, err = run("daemon", "start", "--local")
     assert (code, out) == (1, "")
     assert err.startswith("error: there is no `daemon start` any more\nhint: `lakeshore worker start`")
-    for verb in ("launch", "launch-log"):
-        code, out, err = run("daemon", verb, "x", "--provider", "my-ec2")
-        assert (code, out) == (1, "")
-        assert err.startswith("error: not built yet: ")
 
 
 # --- tokens and keys

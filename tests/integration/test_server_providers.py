@@ -184,7 +184,7 @@ def test_what_needs_a_launcher_is_looked_at_and_then_says_that_it_is_not_built(
 @pytest.mark.parametrize(
     ("body", "status", "said"),
     [
-        pytest.param({"provider": "ssh"}, 422, ONLY, marks=pytest.mark.inventory("S-154")),
+        ({"provider": "ssh"}, 422, "it has neither ip nor host"),
         pytest.param({"provider": "slurm"}, 422, ONLY, marks=pytest.mark.inventory("S-793")),
         pytest.param({"provider": "ec2"}, 422, "EC2 launch requires image_id", marks=pytest.mark.inventory("S-172")),
         ({"provider": "ec2", "capacity": {"image_id": "ami-1"}}, 501, "not built yet"),

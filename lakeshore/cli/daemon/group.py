@@ -8,10 +8,11 @@ from __future__ import annotations
 import click
 
 from ..groups import LazyGroup
-from ..table import Entry
 
 VERBS = {
     "install": "lakeshore.cli.daemon.install:install",
+    "launch": "lakeshore.cli.daemon.launch:launch",
+    "launch-log": "lakeshore.cli.daemon.launch_log:launch_log",
     "uninstall": "lakeshore.cli.daemon.uninstall:uninstall",
     "tunnels": "lakeshore.cli.daemon.tunnels:tunnels",
     "list": "lakeshore.cli.daemon.list:list_",
@@ -33,14 +34,9 @@ VERBS = {
     "status": "lakeshore.cli.daemon.local:status",
     "stop": "lakeshore.cli.daemon.local:stop",
 }
-INSTALL = "`lakeshore daemon install <ssh-host>` brings one up on a host that you can ssh to"
-MISSING = {
-    "launch": Entry("daemons on hosts that a provider makes", nearest=INSTALL),
-    "launch-log": Entry("the serial console of a cloud instance", nearest=INSTALL),
-}
 REMOVED = {"start": "`lakeshore worker start` runs a worker on this machine, `lakeshore nymph` a daemon"}
 
 
-@click.group(cls=LazyGroup, verbs=VERBS, missing=MISSING, removed=REMOVED, aliases={"ls": "list", "rm": "kill"})
+@click.group(cls=LazyGroup, verbs=VERBS, removed=REMOVED, aliases={"ls": "list", "rm": "kill"})
 def daemon() -> None:
     """Daemons on other hosts: see them, use them, look after them."""

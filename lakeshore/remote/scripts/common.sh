@@ -41,3 +41,16 @@ is_ours() { # is_ours PID: it runs, it works below the launch's directory, and i
 user_manager() { # what `systemctl --user` needs outside of a login
     export XDG_RUNTIME_DIR="${XDG_RUNTIME_DIR:-/run/user/$(id -u)}"
 }
+
+state_of() { # how the launch in $dir fares: running, ended, or the word of SLURM or systemd
+    if [ -f "$dir/job" ]; then
+        squeue -h -o '%T' -j "$(cat "$dir/job")" 2>/dev/null </dev/null | grep . || echo ended
+    elif [ -f "$dir/$unit" ]; then
+        user_manager
+        systemctl --user is-active "$unit" 2>/dev/null </dev/null || :
+    elif [ -f "$dir/pid" ] && is_ours "$(cat "$dir/pid")"; then
+        echo running
+    else
+        echo ended
+    fi
+}

@@ -17,6 +17,7 @@ main() {
     done
     for kept in "${XDG_STATE_HOME:-$HOME/.local/state}"/lakeshore/nymph/*/; do
         case $(cat "$kept/label" 2>/dev/null || :) in *-"$launch_id") rm -rf -- "$kept" ;; esac
+        if [ "$(cat "$kept/launch" 2>/dev/null || :)" = "$launch_id" ]; then rm -rf -- "$kept"; fi
     done
     if [ -e "$dir" ]; then fail "cannot remove $dir" "look into it: something there is not yours, or still in use"; fi
     if [ "${keep_log-no}" != yes ] || [ ! -s "$log" ]; then rm -f -- "$log"; fi

@@ -1,7 +1,8 @@
 # shellcheck shell=bash
 # Puts the program, its token and its configuration into the launch's directory, and starts it.
-# Given: launch_id, python, token, config, sha256, how (process, slurm or service), partition, requeue, code (yes when there is an
-# archive of the user's modules), urls (to download from instead of what was copied; one a line), grace (seconds that a stop may take).
+# Given: launch_id, python, token, config, sha256, how (process, slurm or service), partition, options (others of
+# sbatch, one a line), requeue, code (yes when there is an archive of the user's modules), urls (to download from instead
+# of what was copied; one a line), first (a script that root runs before the daemon), grace (seconds that a stop may take).
 
 main() {
     trap 'give_up' EXIT
@@ -14,6 +15,7 @@ main() {
     if [ "${code-no}" = yes ]; then unpack; fi
     write token "${token:?}"
     write udf-daemon.toml "${config:?}"
+    if [ -n "${first-}" ]; then run_first; fi
     answer starts "$how" # where nobody reads it any more, this ends here
     case $how in
         process) start_process ;;
@@ -85,6 +87,22 @@ END
     check "$said" 'the download is damaged'
 }
 
+run_first() {
+    become=
+    if [ "$(id -u)" != 0 ]; then
+        become='sudo -n'
+        if ! has sudo || ! sudo -n true </dev/null >/dev/null 2>&1; then
+            fail "the bootstrap script is for root, and $(id -un) is not root there and may not use sudo without a password" \
+                'leave it out (--no-setup), or send it as --setup-script, which the daemon runs as itself'
+        fi
+    fi
+    write bootstrap.sh "$first"
+    # shellcheck disable=SC2086  # two words, or none
+    if $become bash ./bootstrap.sh </dev/null >>"$log" 2>&1; then return; else code=$?; fi
+    tail_of_log
+    fail "the bootstrap script ended with exit code $code" "what it printed is in ~/.local/share/nymph-$launch_id.log"
+}
+
 start_process() {
     session=
     if has setsid; then session=setsid; fi
@@ -113,6 +131,11 @@ start_job() {
     if ! has sbatch; then fail 'there is no sbatch' '--slurm is for the login node of a SLURM cluster'; fi
     set -- --parsable --job-name="lakeshore-nymph-$launch_id" --output="$log" --open-mode=append --chdir="$dir"
     if [ -n "${partition-}" ]; then set -- "$@" --partition="$partition"; fi
+    while IFS= read -r option; do
+        if [ -n "$option" ]; then set -- "$@" "$option"; fi
+    done <<END
+${options-}
+END
     if [ "${requeue-no}" = yes ]; then set -- "$@" --requeue --signal=B:USR1@120; else set -- "$@" --no-requeue; fi
     write job.sh "$(job_script)"
     if ! said=$(sbatch "$@" job.sh 2>&1 </dev/null); then
