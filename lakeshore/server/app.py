@@ -21,6 +21,7 @@ from .aws import Aws
 from .blobs import BlobStore
 from .changes import Changes
 from .dispatcher import Dispatcher
+from .elasticity.controller import Controller
 from .execs import Execs
 from .http import HttpError
 from .http.server import HttpServer
@@ -85,6 +86,7 @@ class App:
     rekeying: Rekeying
     pages: PageReader
     changes: Changes
+    elasticity: Controller | None
     lease_s: float
     started_at: float
     version: str

@@ -41,6 +41,8 @@ from .bootstrap.program import Programs
 from .changes import Changes
 from .cors import Cors
 from .dispatcher import Dispatcher
+from .elasticity.controller import Controller
+from .elasticity.settings import Settings, settings_from
 from .execs import Execs, Output, Store, keeping
 from .execs.telling import command_body
 from .hosts import Hosts
@@ -127,6 +129,7 @@ async def serve(
         admin = _admin_from(environ)
         _check(options, admin, environ)
         _say_what_is_not_built(environ)
+        elasticity = _elasticity_from(environ)
         policy = _policy_from(environ)
         state = open_state(options.state_dir, environ)
         stack.callback(state.close)
@@ -158,7 +161,9 @@ async def serve(
             origins=frozenset(options.cors_origins),
         )
         stack.callback(gate.close)
-        app = _app(options, environ, state, gate, policy, records, plane, dispatcher, pages, execs, listeners[0])
+        app = _app(
+            options, environ, state, gate, policy, records, plane, dispatcher, pages, execs, listeners[0], elasticity
+        )
         cors = Cors(frozenset(options.cors_origins))
         http = HttpServer(handler_of(app, cors), limits=Limits(), render_error=partial(_render, cors))
         app.http.append(http)
@@ -173,9 +178,11 @@ async def serve(
             nursery.start_soon(app.scheduler.run)
             nursery.start_soon(app.workers.run)
             nursery.start_soon(app.launching.run)
+            if app.elasticity is not None:
+                nursery.start_soon(app.elasticity.run)
             nursery.start_soon(app.changes.run)
             await nursery.start(http.serve, [*listeners, *_tunnel_end(state)])
-            _announce(options, state, admin, listeners)
+            _announce(options, state, admin, listeners, elasticity)
             try:
                 state.announce(_reached_here(listeners[0]))
             except StateError as error:  # `lakeshore admin` here then needs a URL and a token; that is all
@@ -203,6 +210,7 @@ def _app(
     pages: PageReader,
     execs: Execs,
     listener: Listener,
+    elasticity: Settings | None,
 ) -> App:
     blobs = BlobStore(plane.blobs, state.key_for(_BLOB_URLS), sizes=_sizes_from(environ))
     submissions = Submissions(blobs)
@@ -237,6 +245,9 @@ def _app(
         pages=pages,
         aws=aws,
         changes=Changes(dispatcher, records, execs),
+        elasticity=None
+        if elasticity is None
+        else Controller(elasticity, launching, records, dispatcher, workers, execs),
         lease_s=options.lease_s,
         started_at=time.time(),
         version=_version.__version__,
@@ -341,6 +352,13 @@ def _bytes_from(environ: Mapping[str, str], name: str, default: int, least: int,
     return found
 
 
+def _elasticity_from(environ: Mapping[str, str]) -> Settings | None:
+    try:
+        return settings_from(environ)
+    except ValueError as error:
+        raise ServeError(str(error)) from error
+
+
 def _policy_from(environ: Mapping[str, str]) -> Policy:
     try:
         return policy_of(environ)
@@ -441,14 +459,21 @@ def _say_what_is_not_built(environ: Mapping[str, str]) -> None:
     """Documented variables that ask for what this version does not have."""
     if environ.get("LAKESHORE_BLOBS_BUCKET", "").strip():
         _say("not built yet: payloads in a bucket (LAKESHORE_BLOBS_BUCKET); they are kept in the state directory")
-    if environ.get("ELASTICITY_ENABLED", "").strip().lower() == "true":
-        _say("not built yet: the elasticity controller (ELASTICITY_ENABLED); start daemons by hand")
 
 
-def _announce(options: ServeOptions, state: State, admin: str | None, listeners: Sequence[Listener]) -> None:
+def _announce(
+    options: ServeOptions,
+    state: State,
+    admin: str | None,
+    listeners: Sequence[Listener],
+    elasticity: Settings | None,
+) -> None:
     for listener in listeners:
         _say(f"listening on {listener.url}")
     _say(f"state in {state.root}")
+    if elasticity is not None:
+        of = "every namespace" if elasticity.namespaces is None else ", ".join(sorted(elasticity.namespaces))
+        _say(f"elasticity: a look every {elasticity.tick_s:g} s, at the queues of {of}")
     if state.next_key is not None:
         _say("secrets are on their way to another key: `lakeshore admin secrets rekey` goes on")
     if admin is not None:

@@ -91,6 +91,8 @@ class Workers:
         """How many polls and acks of each were not, since this server started."""
         self._progress: dict[tuple[str, str], dict[str, dict[str, Any]]] = {}
         """What each one's last poll told of its runs, by their ids."""
+        self._kept_idle: set[tuple[str, str]] = set()
+        """Those that get no work now, whatever they ask for."""
         self._since = -math.inf
         """Nobody is silent for longer than since then."""
 
@@ -210,8 +212,18 @@ class Workers:
         return NOTHING_SAID if row is None else offer_in(row.info)
 
     def takes_no_work(self, ns: str, id_: str) -> bool:
-        """Whether its poll claims nothing: it must leave, or a script comes first (S-426)."""
-        return self._rows.is_removed(ns, id_) or self._orders.setting_up(ns, id_)
+        """Whether its poll claims nothing: it must leave, is about to, or a script comes first (S-426)."""
+        return (ns, id_) in self._kept_idle or self._rows.is_removed(ns, id_) or self._orders.setting_up(ns, id_)
+
+    def keep_idle(self, ns: str, id_: str) -> None:
+        """It gets no work from here on; what is being claimed for it is seen once the writer has gone round."""
+        self._kept_idle.add((ns, id_))
+        self._orders.rouse(ns, id_)
+
+    def let_work(self, ns: str, id_: str) -> None:
+        """It gets work again, if it is there."""
+        self._kept_idle.discard((ns, id_))
+        self._orders.rouse(ns, id_)
 
     def is_removed(self, ns: str, id_: str) -> bool:
         """Whether it must leave: it was removed, and has not said hello since."""
@@ -311,7 +323,8 @@ class Workers:
         """Look at every worker once. `now` is monotonic."""
         wall = self._clock()
         for row in self._rows.all():
-            heard = max(self._heard.get((row.ns, row.id), self._since), self._since)
+            # One that was launched, or that this server has not heard of yet, is silent from its first look on.
+            heard = max(self._heard.setdefault((row.ns, row.id), now), self._since)
             asleep = row.state == "hibernating" and wall < (row.hibernate_until or 0.0) + self.gone_after_s
             if row.state == "gone" or asleep or now - heard <= self.gone_after_s:
                 continue

@@ -231,7 +231,7 @@ def test_decisions_are_listed_newest_first_noops_only_when_asked_and_a_pools_wit
 
     async def write() -> None:
         records = Records(tmp_path / "state" / "records.db")
-        await records.elasticity.add(told)
+        await records.elasticity.put([(row, None) for row in told])
         assert await records.elasticity.forget_old(4.1e9 + 10) == 0
         records.close()
 
@@ -262,7 +262,7 @@ def test_decisions_that_changed_nothing_are_forgotten_after_a_day_and_the_others
     async def kept(now: float) -> list[str]:
         records = Records(tmp_path / "records.db")
         if now == 0:
-            await records.elasticity.add([decided("q", "scale_up", 4.1e9), decided("q", "tick_noop", 4.1e9)])
+            await records.elasticity.put([(decided("q", "scale_up", 4.1e9), None), (decided("q", "tick_noop", 4.1e9), None)])
         else:
             await records.elasticity.forget_old(now)
         found = await records.elasticity.page("default", noops=True, limit=9)

@@ -44,9 +44,9 @@ class ElasticityEvents:
     def __init__(self, write: Write, read: Read) -> None:
         self._write, self._read = write, read
 
-    async def add(self, rows: Iterable[ElasticityRow]) -> None:
-        """On disk when it returns."""
-        await self._write([_storing(row) for row in rows])
+    async def put(self, rows: Iterable[tuple[ElasticityRow, float | None]]) -> None:
+        """On disk when it returns. One with the time of its queue's newest row, a noop, takes the place of that."""
+        await self._write([_storing(row) if was is None else _freshening(row, was) for row, was in rows])
 
     async def page(
         self, ns: str, queues: Iterable[str] | None = None, *, noops: bool, before: int | None = None, limit: int
@@ -73,6 +73,11 @@ def _storing(row: ElasticityRow) -> Statement:
         "after": json.dumps(dict(row.after)),
         "at": row.at,
     }
+
+
+def _freshening(row: ElasticityRow, was: float) -> Statement:
+    after = json.dumps(dict(row.after))
+    return SQL.freshen_elasticity_event, {"ns": row.ns, "queue": row.queue, "after": after, "at": row.at, "was": was}
 
 
 def _row(found: tuple[Any, ...]) -> ElasticityRow:

@@ -428,6 +428,11 @@ ORDER BY seq DESC LIMIT :limit
 INSERT INTO elasticity_event (ns, queue, action, reason, before, after, at)
 VALUES (:ns, :queue, :action, :reason, :before, :after, :at)
 
+-- name: freshen_elasticity_event
+UPDATE elasticity_event SET after = :after, at = :at
+WHERE seq = (SELECT MAX(seq) FROM elasticity_event WHERE ns = :ns AND queue = :queue)
+  AND at = :was AND action = 'tick_noop'
+
 -- name: drop_elasticity_events_before
 DELETE FROM elasticity_event WHERE at < :before OR (action = 'tick_noop' AND at < :noops_before)
 

@@ -13,6 +13,7 @@ from ...plane.queues import QueueRow
 from ...wire.names import check_slug
 from ..app import App
 from ..auth import Caller
+from ..elasticity.spec import pool_of
 from ..http import Request, Response
 from ..records.elasticity import POOL, ElasticityRow
 from ..render import answer, iso
@@ -72,8 +73,8 @@ async def listing(app: App, request: Request, caller: Caller, *, query: Elastici
 
 def units(row: QueueRow) -> list[str]:
     """Under which names a queue's decisions stand: its own, and its pool's."""
-    pool = (row.elasticity or {}).get("pool")
-    return [row.name, *([f"{POOL}{pool}"] if isinstance(pool, str) and pool else [])]
+    pool = pool_of(row.elasticity)
+    return [row.name] if pool is None else [row.name, f"{POOL}{pool}"]
 
 
 def event_body(row: ElasticityRow) -> ElasticityShown:

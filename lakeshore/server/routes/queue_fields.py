@@ -11,11 +11,11 @@ from typing import Annotated, Any, Final, NotRequired, TypedDict
 from ...plane.contract import KINDS
 from ...plane.queues import ON_FULL
 from ...wire.run_configs import BadAsk, needs_of
+from ..elasticity import spec as elasticity
 from ..primitives import Wrong
 from ..shapes import SLUG, above, checked, closed_shape, limited, one_of, open_shape, printable, refused, whole
 from ..structure import bad_field
 
-ELASTICITIES: Final = ("fixed", "fully_elastic", "pool_with_threshold", "max_count")
 _ELASTICITY: Final = frozenset(
     "kind min max threshold threshold_low pool match steal_delay_s cost_weight".split()  # noqa: SIM905 - a set of words
 )
@@ -64,10 +64,10 @@ class KindParams(TypedDict, total=False):
 
 
 def _elasticity_kind(value: Any) -> str:
-    if value not in ELASTICITIES:
+    if value not in elasticity.KINDS:
         meant = value.replace("-", "_") if type(value) is str else None
-        hint = f"write {meant}" if meant in ELASTICITIES else None
-        raise Wrong(f"must be one of {', '.join(ELASTICITIES)}", hint=hint)
+        hint = f"write {meant}" if meant in elasticity.KINDS else None
+        raise Wrong(f"must be one of {', '.join(elasticity.KINDS)}", hint=hint)
     return str(value)
 
 
@@ -75,7 +75,7 @@ def _elasticity_kind(value: Any) -> str:
 class Elasticity(TypedDict):
     """How many daemons a queue has."""
 
-    kind: Annotated[str, checked(_elasticity_kind, enum=list(ELASTICITIES))]
+    kind: Annotated[str, checked(_elasticity_kind, enum=list(elasticity.KINDS))]
 
 
 @open_shape
@@ -152,6 +152,12 @@ def columns(body: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def unread(body: Mapping[str, Any]) -> list[str]:
-    """Keys of `elasticity` that are stored and read by nobody (S-763)."""
-    unread = sorted(set(body.get("elasticity") or {}) - _ELASTICITY)
-    return [f"elasticity.{name} is stored, and nobody reads it" for name in unread]
+    """What of `elasticity` is stored in vain: keys that nobody reads, values that nothing is decided by (S-763)."""
+    told = body.get("elasticity") or {}
+    unread = sorted(set(told) - _ELASTICITY)
+    warnings = [f"elasticity.{name} is stored, and nobody reads it" for name in unread]
+    try:
+        elasticity.read(told)
+    except elasticity.BadSpec as error:
+        warnings.append(str(error))
+    return warnings

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import functools
-import json
 import time
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Final, NotRequired, TypedDict
 
@@ -20,7 +18,7 @@ from ...wire.names import check_queue
 from ..app import App
 from ..auth import Caller
 from ..http import HttpError, Request, Response
-from ..pollers import serves
+from ..membership import Membership
 from ..queues import DEFAULT_SAYS
 from ..records.events import EventRow
 from ..render import answer, iso
@@ -112,6 +110,23 @@ class QueueList(TypedDict):
     next: str | None
 
 
+class QueueController(TypedDict):
+    """Whether the elasticity controller looks after the queue, how often, and when it last looked at all of them."""
+
+    enabled: bool
+    tick_s: float | None
+    last_tick_at: Time | None
+
+
+class QueueLaunchError(TypedDict):
+    """Why the controller has no daemon for the queue, or its pool, though it wants one; `failures` in a row."""
+
+    error: str
+    at: Time
+    failures: int
+    next_try_at: Time
+
+
 class QueueStats(TypedDict):
     """What is there now; ages in seconds."""
 
@@ -128,7 +143,8 @@ class QueueStats(TypedDict):
     throughput_per_s: float
     held_submits: int
     recent_actions: list[elasticity.ElasticityShown]
-    controller: dict[str, Any]
+    controller: QueueController
+    last_launch_error: QueueLaunchError | None
 
 
 class QueueEvents(TypedDict):
@@ -164,7 +180,7 @@ async def listing(app: App, request: Request, caller: Caller, *, query: QueuePag
             page = rows.page(app.dispatcher.rows, ns, after=behind, limit=-1 if state else limit + 1)
             found += [row for row in page if state in (None, row.state)]
     shown, more = found[:limit], len(found) > limit
-    members = {ns: _Membership(app, ns) for ns in {row.ns for row in shown}}
+    members = {ns: Membership(app.records, app.dispatcher, ns) for ns in {row.ns for row in shown}}
     told = [_body(app, row, len(members[row.ns].of(row.name))) for row in shown]
     return answer(
         request,
@@ -184,7 +200,8 @@ async def stats(app: App, request: Request, caller: Caller) -> Response:
     row = await _known(app, request, caller)
     ns, name, now = row.ns, row.name, time.time()
     read = app.dispatcher.rows
-    members = _Membership(app, ns).of(name)
+    membership = Membership(app.records, app.dispatcher, ns)
+    members = membership.of(name)
     counts = _counts(app, row)
     waited = rows.waited_s(read, ns, name, now)
     recent = await app.records.elasticity.page(ns, elasticity.units(row), noops=False, limit=_RECENT)
@@ -195,14 +212,15 @@ async def stats(app: App, request: Request, caller: Caller) -> Response:
             "namespace": ns,
             "state": row.state,
             "daemon_count": len(members),
-            "utilization": _utilization(app, ns, members),
+            "utilization": round(membership.utilization(members), 3),
             "pending": counts["queued"],
             **counts,
             "oldest_age_s": None if waited is None else round(waited, 3),
             "throughput_per_s": round(app.dispatcher.pollers.per_s(ns, name, trio.current_time()), 3),
             "held_submits": app.admission.held(ns, name),
             "recent_actions": [elasticity.event_body(one) for one in recent],
-            "controller": {"enabled": False, "tick_s": None, "last_tick_at": None},
+            "controller": _controller(app, ns),
+            "last_launch_error": _launch_error(app, row),
         },
     )
 
@@ -249,7 +267,7 @@ def _became(call: Mapping[str, Any]) -> Iterator[tuple[float, EventShown]]:
 
 def bodies(app: App, ns: str, names: Iterable[str]) -> dict[str, Mapping[str, object]]:
     """The rows of these that there are, by name."""
-    membership = _Membership(app, ns)
+    membership = Membership(app.records, app.dispatcher, ns)
     found: dict[str, Mapping[str, object]] = {}
     for name in names:
         row = app.queues.get(ns, name)
@@ -412,7 +430,7 @@ def _body(app: App, row: QueueRow, members: int) -> QueueRowShown:
 
 
 def _shown(app: App, row: QueueRow, warnings: Sequence[str] = ()) -> QueueShown:
-    members = _Membership(app, row.ns).of(row.name)
+    members = Membership(app.records, app.dispatcher, row.ns).of(row.name)
     told: list[QueueMember] = []
     for id_ in sorted(members):
         worker = app.records.worker(row.ns, id_)
@@ -431,48 +449,22 @@ def _counts(app: App, row: QueueRow) -> dict[str, int]:
     return {"queued": queued, "delayed": delayed, "running": running}
 
 
+def _controller(app: App, ns: str) -> QueueController:
+    controller = app.elasticity
+    if controller is None or not controller.settings.covers(ns):
+        return {"enabled": False, "tick_s": None, "last_tick_at": None}
+    return {"enabled": True, "tick_s": controller.settings.tick_s, "last_tick_at": iso(controller.last_tick_at)}
+
+
+def _launch_error(app: App, row: QueueRow) -> QueueLaunchError | None:
+    failure = None if app.elasticity is None else app.elasticity.last_launch_failure(row.ns, elasticity.units(row))
+    if failure is None:
+        return None
+    again_at = iso(failure.at + failure.waits_s)
+    return {"error": failure.error, "at": iso(failure.at), "failures": failure.count, "next_try_at": again_at}
+
+
 def _admission_body(row: QueueRow) -> dict[str, Any] | None:
     told = {"max_depth": row.max_depth, "rate_limit": row.rate_limit, "deadline_cutoff_s": row.cutoff_s}
     kept: dict[str, Any] = {name: said for name, said in told.items() if said is not None}
     return {**kept, "on_full": row.on_full or "reject"} if kept or row.on_full else None
-
-
-def _utilization(app: App, ns: str, members: Iterable[str]) -> float:
-    """How much of what the members take at once they have (S-515)."""
-    running = Counter(lease.worker for lease in app.dispatcher.leases.all() if lease.ns == ns)
-    busy, slots = 0, 0
-    for id_ in members:
-        worker = app.records.worker(ns, id_)
-        told = {} if worker is None else json.loads(worker.info).get("capabilities") or {}
-        most = told.get("max_invocations")
-        slots += most if type(most) is int and most > 0 else 1
-        busy += running[id_]
-    return round(min(1.0, busy / slots), 3) if slots else 0.0
-
-
-class _Membership:
-    """Who pulls from which queue of a namespace: daemons by their rows, other workers by what they poll."""
-
-    def __init__(self, app: App, ns: str) -> None:
-        self._exact: dict[str, dict[str, Iterable[str]]] = {}
-        self._prefixes: list[tuple[str, str, Iterable[str]]] = []
-        known = app.records.workers.of(ns)
-        for row in known:
-            self._note(row.id, row.subscriptions or (DEFAULT_QUEUE,))
-        rowed = {row.id for row in known}
-        for id_, names in app.dispatcher.pollers.all(ns, trio.current_time()):
-            if id_ not in rowed:
-                self._note(id_, names)
-
-    def _note(self, id_: str, names: Iterable[str]) -> None:
-        for name in names:
-            if name.endswith("*"):
-                self._prefixes.append((name, id_, names))
-            else:
-                self._exact.setdefault(name, {})[id_] = names
-
-    def of(self, queue: str) -> dict[str, Iterable[str]]:
-        """By id: what each asks for."""
-        found = dict(self._exact.get(queue, {}))
-        found |= {id_: names for prefix, id_, names in self._prefixes if serves(prefix, queue)}
-        return found
