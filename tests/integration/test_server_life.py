@@ -66,13 +66,23 @@ def test_a_store_that_is_not_built_is_refused_without_showing_its_password(tmp_p
     assert (code, "not built yet: MongoDB" in said, "hunter2" in said) == (1, True, False)
 
 
-@pytest.mark.inventory("S-697", "S-705", "S-695")
+@pytest.mark.inventory("S-697", "S-695")
 def test_what_is_asked_for_and_not_built_is_told_at_the_start_and_the_rest_works(tmp_path: Path) -> None:
-    with running(tmp_path, env={"LAKESHORE_BLOBS_BUCKET": "b", "ELASTICITY_ENABLED": "true"}) as served:
+    with running(tmp_path, env={"LAKESHORE_BLOBS_BUCKET": "b"}) as served:
         assert "not built yet: payloads in a bucket" in served.said()
-        assert "not built yet: the elasticity controller" in served.said()
         body = {"op": "put", "kind": "result", "size": 1}
         assert served.post("/v1/namespaces/default/payloads/presign", body).body["bucket"] == "local"
+
+
+@pytest.mark.inventory("S-705", "S-508", "S-706")
+def test_the_elasticity_controller_runs_when_it_is_switched_on_and_a_setting_that_is_none_is_named(
+    tmp_path: Path,
+) -> None:
+    with running(tmp_path, env={"ELASTICITY_ENABLED": "true", "ELASTICITY_NAMESPACES": "team-a"}) as served:
+        assert "elasticity: a look every 5 s, at the queues of team-a" in served.said()
+    for name, value in (("ELASTICITY_ENABLED", "maybe"), ("ELASTICITY_TICK_S", "-1"), ("ELASTICITY_NAMESPACES", "A b")):
+        code, said = refused(tmp_path, env={"ELASTICITY_ENABLED": "true", name: value})
+        assert (code, name in said) == (1, True)
 
 
 @pytest.mark.inventory("S-050")

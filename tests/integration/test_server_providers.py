@@ -262,7 +262,9 @@ def test_decisions_that_changed_nothing_are_forgotten_after_a_day_and_the_others
     async def kept(now: float) -> list[str]:
         records = Records(tmp_path / "records.db")
         if now == 0:
-            await records.elasticity.put([(decided("q", "scale_up", 4.1e9), None), (decided("q", "tick_noop", 4.1e9), None)])
+            await records.elasticity.put(
+                [(decided("q", "scale_up", 4.1e9), None), (decided("q", "tick_noop", 4.1e9), None)]
+            )
         else:
             await records.elasticity.forget_old(now)
         found = await records.elasticity.page("default", noops=True, limit=9)
