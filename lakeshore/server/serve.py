@@ -45,6 +45,7 @@ from .elasticity.controller import Controller
 from .elasticity.settings import Settings, settings_from
 from .execs import Execs, Output, Store, keeping
 from .execs.telling import command_body
+from .google import Google
 from .hosts import Hosts
 from .http import (
     HttpError,
@@ -221,7 +222,7 @@ def _app(
     keyring = keyring_of(state)
     releases = Releases(records, state.root / "releases", public_url=environ.get("LAKESHORE_PUBLIC_URL"))
     aws = Aws(environ)
-    hosts = Hosts(records, workers, keyring, Means(aws=aws))
+    hosts = Hosts(records, workers, keyring, Means(aws=aws, google=Google(environ)))
     launching = Launching(
         records, workers, hosts, Programs(records, releases), url=_url_for_machines(environ, listener)
     )

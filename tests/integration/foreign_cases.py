@@ -124,7 +124,7 @@ PLAIN = frozenset(
     re.findall(
         r"\w+",
         """
-        arch args_blob backend bootstrap_script bucket bytes capacity code_context command content_type cpu
+        arch args_blob backend bootstrap_script bucket bytes capacity cloud_tags code_context command content_type cpu
         cron cursor daemon description distro docker endpoint envelope error frames gpu image image_id
         instance_type kernel key kind label labels message name newKey op parts payload payload_inline
         plaintext plaintext_b64 prefix priority_field protocol python qualname region result_blob

@@ -1,10 +1,9 @@
-"""Daemons on new machines of an emulated EC2: what a launch makes there, what the machine then does, and how it ends."""
+"""Daemons on new machines of an emulated EC2: what a launch makes, what the machine then does, and how it ends."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from daemons import until

@@ -41,6 +41,7 @@ STATED = {
         GET /v1/namespaces/{ns}/tokens; DELETE /v1/namespaces/{ns}/tokens/{id}
         GET /v1/namespaces/{ns}/workers; POST /v1/namespaces/{ns}/workers/cleanup; GET /v1/namespaces/{ns}/events
         GET /v1/namespaces/{ns}/workers/{id}; DELETE /v1/namespaces/{ns}/workers/{id}
+        GET /v1/namespaces/{ns}/workers/{id}/launch-log
         POST /v1/namespaces/{ns}/workers/{id}/setup; POST /v1/namespaces/{ns}/workers/{id}/hibernate
         POST /v1/namespaces/{ns}/workers/{id}/reset; POST /v1/namespaces/{ns}/workers/{id}/queues
         GET /v1/namespaces/{ns}/schedules; POST /v1/namespaces/{ns}/schedules

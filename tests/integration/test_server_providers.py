@@ -165,14 +165,14 @@ def test_a_name_is_in_use_once_in_the_file_too_and_many_removals_each_keep_their
         ("POST", "ec2/test", {"timeout_s": 0}, 422, "timeout_s"),
         ("POST", "ec2/test", {"script": " "}, 422, "script"),
         ("POST", "none/test", {}, 404, "no provider"),
-        pytest.param("GET", "ec2/instances", None, 501, "not built yet", marks=pytest.mark.inventory("S-146")),
+        ("GET", "ec2/instances", None, 422, "aws_keypair secret must be formatted as"),
         ("GET", "ec2/instances?timeout_s=x", None, 422, "timeout_s"),
-        pytest.param("DELETE", "ec2/instances/i-1", None, 501, "not built yet", marks=pytest.mark.inventory("S-147")),
+        ("DELETE", "ec2/instances/i-1", None, 422, "aws_keypair secret must be formatted as"),
         pytest.param("DELETE", "kube/instances/i-1", None, 422, "EC2 and GCE", marks=pytest.mark.inventory("S-147")),
     ],
 )
 @pytest.mark.inventory("S-709")
-def test_what_needs_a_launcher_is_looked_at_and_then_says_that_it_is_not_built(
+def test_what_needs_a_launcher_is_looked_at_field_by_field_before_anybody_is_asked(
     call: Client, method: str, path: str, body: Any, status: int, said: str
 ) -> None:
     for launcher in ("EC2", "SLURM", "SSH", "Kube"):
@@ -187,7 +187,13 @@ def test_what_needs_a_launcher_is_looked_at_and_then_says_that_it_is_not_built(
         ({"provider": "ssh"}, 422, "it has neither ip nor host"),
         pytest.param({"provider": "slurm"}, 422, ONLY, marks=pytest.mark.inventory("S-793")),
         pytest.param({"provider": "ec2"}, 422, "EC2 launch requires image_id", marks=pytest.mark.inventory("S-172")),
-        ({"provider": "ec2", "capacity": {"image_id": "ami-1"}}, 501, "not built yet"),
+        ({"provider": "ec2", "capacity": {"image_id": "ami-1"}}, 422, "aws_keypair secret must be formatted as"),
+        ({"provider": "ec2", "capacity": {"image_id": "ami-1", "aws_credentials": AWS}}, 422, "credentials are the"),
+        ({"provider": "ec2", "capacity": {"image_id": {"$secret": "x"}}}, 422, "refers to no secret"),
+        ({"provider": "ec2", "capacity": {"image_id": ["ami-1"]}}, 422, "capacity.image_id"),
+        ({"provider": "ec2", "capacity": {"image_id": "a", "x": "y" * 20_000}}, 413, "capacity"),
+        ({"provider": "kube", "cloud_tags": {"Name": "x"}}, 422, "cloud_tags"),
+        ({"provider": "kube", "cloud_tags": {"a": 1}}, 422, "cloud_tags"),
         ({"provider": "kube", "name": "n", "count": 2, "tags": ["gpu:h100"], "queues": ["q"]}, 501, "not built yet"),
         ({"provider": "kube", "count": 0}, 422, "count"),
         ({"provider": "kube", "queues": ["a b\n"]}, 422, "queues[0]"),

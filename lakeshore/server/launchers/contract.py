@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from ..aws import Aws
+from ..google import Google
 
 WORKER_TAG: Final = "lakeshore-worker"
 NAMESPACE_TAG: Final = "lakeshore-namespace"
@@ -127,6 +128,7 @@ class Means:
     """What launchers of one server share."""
 
     aws: Aws
+    google: Google
 
 
 class Maker(Protocol):

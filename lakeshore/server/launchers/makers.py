@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import MutableMapping
 from typing import Final
 
-from . import ec2, ssh
+from . import ec2, gce, ssh
 from .contract import Maker
 
-MAKERS: Final[MutableMapping[str, Maker]] = {"EC2": ec2.make, "SSH": ssh.make}
+MAKERS: Final[MutableMapping[str, Maker]] = {"EC2": ec2.make, "GCE": gce.make, "SSH": ssh.make}
