@@ -64,6 +64,7 @@ def keyed_place(name: str, kwargs: Mapping[str, Any], *, config: str) -> Iterato
     """The same with the key that the provider brings, and with nothing of this account's: neither its keys nor its
     agent, nor its configuration (`config` is one for ssh -F, "none" for none), on the host in between neither.
     """
+    host, options = _address(name, kwargs)
     if kwargs.get("ssh_key") is None:
         raise RemoteFailure(
             f"provider {name} brings no key, and the server uses none of its own account's",
@@ -71,7 +72,6 @@ def keyed_place(name: str, kwargs: Mapping[str, Any], *, config: str) -> Iterato
             f"`lakeshore secrets add <secret> --kind ssh_key --from-file <key>` and `lakeshore providers update {name} "
             "--kwarg ssh_key.$secret=<secret>`",
         )
-    host, options = _address(name, kwargs)
     jump = _word(name, kwargs, "proxy_jump")
     with _kept(_key(name, kwargs)) as path:
         also = [*_only(path), "IdentityAgent=none", "ForwardAgent=no", "ClearAllForwardings=yes"]

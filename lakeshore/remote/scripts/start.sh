@@ -139,7 +139,7 @@ END
     if [ "${requeue-no}" = yes ]; then set -- "$@" --requeue --signal=B:USR1@120; else set -- "$@" --no-requeue; fi
     write job.sh "$(job_script)"
     if ! said=$(sbatch "$@" job.sh 2>&1 </dev/null); then
-        fail "sbatch refused the job: $(printf '%s' "$said" | tail -n 1)" 'does the partition exist (--slurm-partition), and may you use it?'
+        fail "sbatch refused the job: $(printf '%s' "$said" | tail -n 1)" 'does the partition exist, and may this account use it?'
     fi
     job=$(printf '%s\n' "$said" | tail -n 1)
     write job "${job%%;*}"

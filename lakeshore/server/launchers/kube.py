@@ -149,7 +149,8 @@ def make(provider: Resolved, means: Means) -> KubeLauncher:
 
 def is_inline(kubeconfig: Any) -> bool:
     """Whether it is a configuration itself, not the path of one."""
-    return isinstance(kubeconfig, str) and "\n" in kubeconfig.strip()
+    text = kubeconfig.strip() if isinstance(kubeconfig, str) else ""
+    return "\n" in text or text.startswith("{")
 
 
 def pod_of(machine: Machine, kwargs: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import MutableMapping
 from typing import Final
 
-from . import ec2, gce, ssh
+from . import ec2, gce, kube, slurm, ssh
 from .contract import Maker
 
-MAKERS: Final[MutableMapping[str, Maker]] = {"EC2": ec2.make, "GCE": gce.make, "SSH": ssh.make}
+MAKERS: Final[MutableMapping[str, Maker]] = {
+    "EC2": ec2.make,
+    "GCE": gce.make,
+    "SSH": ssh.make,
+    "SLURM": slurm.make,
+    "Kube": kube.make,
+}
