@@ -23,9 +23,9 @@ class Workers:
     def __init__(self, api: ApiClient) -> None:
         self._api = api
 
-    def all(self) -> list[Row]:
-        """Every row: `{id, label, state, lastSeenAt, queues, runners, tags, …}`."""
-        return self._api.rows(self._api.ours("workers"), "workers")
+    def all(self, *, project: str | None = None) -> list[Row]:
+        """Every row, or those of a compose project: `{id, label, state, lastSeenAt, queues, runners, tags, …}`."""
+        return self._api.rows(self._api.ours("workers"), "workers", [("compose_project", project)])
 
     def show(self, worker_id: str) -> Row:
         """One row with all that is known of it."""
@@ -41,6 +41,10 @@ class Workers:
             if not (lost and error.status == 404):
                 raise
             return {"id": worker_id}  # by the request whose answer was lost
+
+    def drain(self, worker_id: str, *, off: bool = False) -> Row:
+        """Let it get no more work and end what it has, or (`off`) get work again: `{id, state, inFlight}`."""
+        return self._again(worker_id, "drain", {"off": off})
 
     def cleanup(self, *, older_than_hours: float, dry_run: bool) -> Row:
         """Delete the rows that were last seen longer ago than that: `{count, deleted: […]}`."""

@@ -212,8 +212,11 @@ class Workers:
         return NOTHING_SAID if row is None else offer_in(row.info)
 
     def takes_no_work(self, ns: str, id_: str) -> bool:
-        """Whether its poll claims nothing: it must leave, is about to, or a script comes first (S-426)."""
-        return (ns, id_) in self._kept_idle or self._rows.is_removed(ns, id_) or self._orders.setting_up(ns, id_)
+        """Whether its poll claims nothing: it must leave, is about to, is drained, or a script comes first (S-426)."""
+        row = self._rows.get(ns, id_)
+        if (row is not None and row.state == "draining") or (ns, id_) in self._kept_idle:
+            return True
+        return self._rows.is_removed(ns, id_) or self._orders.setting_up(ns, id_)
 
     def keep_idle(self, ns: str, id_: str) -> None:
         """It gets no work from here on; what is being claimed for it is seen once the writer has gone round."""
@@ -270,6 +273,17 @@ class Workers:
         current = self._rows.get(row.ns, row.id)
         if order.kind == SETUP and current is not None and SETUP in _events_of(current.state):
             self._move(current, SETUP)
+
+    async def drain(self, row: WorkerRow, *, off: bool, actor: str) -> WorkerRow:
+        """Give it no more work, from now on, or work again; durable."""
+        now = self._rows.get(row.ns, row.id) or row
+        state = WORKER.after(now.state, "undrain" if off else "drain", key=row.id)
+        if state == now.state:
+            return now
+        note = self._records.note(actor, row.ns, "worker.drain", f"{row.id} {'off' if off else 'on'}")
+        made = await self._rows.change(now, note, state=state)
+        self._orders.rouse(row.ns, row.id)
+        return made
 
     async def set_queues(self, row: WorkerRow, queues: Sequence[str], *, actor: str) -> WorkerRow:
         """Which queues it serves, from its next poll on; that is now."""

@@ -167,6 +167,7 @@ WORKER: Final = Machine(
         ("draining", "poll"): "draining",
         **_each(("setting_up", "joining", "active", "hibernating"), "hibernate", "hibernating"),  # it was told to
         **_each(_WORKER_STATES, "drain", "draining"),
+        **{(state, "undrain"): "joining" if state == "draining" else state for state in _WORKER_STATES},
         **_each(_WORKER_STATES, "goodbye", "gone"),
         **_each(("pending", "setting_up", "joining", "active", "hibernating", "draining"), "silence", "gone"),
     },

@@ -93,6 +93,7 @@ ROUTES: dict[str, tuple[str, dict[str, Any]]] = {
     "setup": (f"{WORKER}/setup", {"script": "true", "sudo": True, "refresh_capabilities": True, "name": "n"}),
     "hibernate": (f"{WORKER}/hibernate", {"until_epoch_s": 1e10, "until": "2100-01-01T00:00:00Z"}),
     "reset": (f"{WORKER}/reset", {"ignored": 1}),
+    "drain": (f"{WORKER}/drain", {"off": True}),
     "worker queues": (f"{WORKER}/queues", {"add": ["default"], "remove": ["q"]}),
     "retry": ("/v1/namespaces/default/invocations/none/retry", {"claim": 1, "nonce": "n"}),
     "token": ("/v1/namespaces/default/tokens", {"name": "t", "scope": "daemon", "workerId": "w"}),

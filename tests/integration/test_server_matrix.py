@@ -44,6 +44,7 @@ STATED = {
         GET /v1/namespaces/{ns}/workers/{id}/launch-log
         POST /v1/namespaces/{ns}/workers/{id}/setup; POST /v1/namespaces/{ns}/workers/{id}/hibernate
         POST /v1/namespaces/{ns}/workers/{id}/reset; POST /v1/namespaces/{ns}/workers/{id}/queues
+        POST /v1/namespaces/{ns}/workers/{id}/drain
         GET /v1/namespaces/{ns}/schedules; POST /v1/namespaces/{ns}/schedules
         GET /v1/namespaces/{ns}/schedules/{name}; PATCH /v1/namespaces/{ns}/schedules/{name}
         DELETE /v1/namespaces/{ns}/schedules/{name}

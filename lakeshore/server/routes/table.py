@@ -256,6 +256,7 @@ TABLE: Final = (
     _row("POST", f"{_WORKER}/hibernate", "named", workers.hibernate),
     _row("POST", f"{_WORKER}/reset", "named", workers.reset),
     _row("POST", f"{_WORKER}/queues", "named", workers.queues),
+    _row("POST", f"{_WORKER}/drain", "named", workers.drain),
     _row("GET", f"{_NS}/events", "named", events.listing),
     _row("GET", f"{_NS}/enroll-tokens", "named", enroll_tokens.listing),
     _row("POST", f"{_NS}/enroll-tokens", "named", enroll_tokens.mint),

@@ -99,6 +99,12 @@ class Hibernation(TypedDict):
     until: NotRequired[Annotated[str, checked(_iso, format="date-time")]]
 
 
+class Draining(TypedDict, total=False):
+    """`off`: it takes work again."""
+
+    off: bool
+
+
 class Nothing(TypedDict):
     """No field is asked for."""
 
@@ -212,6 +218,14 @@ class Hibernating(TypedDict):
     worker_id: str
     until_epoch_s: float
     until: Time
+
+
+class Drained(TypedDict):
+    """In which state it is then, and how much it has in hand."""
+
+    id: str
+    state: str
+    inFlight: int
 
 
 class Ordered(TypedDict):
@@ -423,6 +437,17 @@ async def reset(app: App, request: Request, caller: Caller, *, body: Nothing) ->
     row = known(app, request, caller)
     order = await _order(app, caller, row, "reset_backoff", {})
     return answer(request, {"id": order.id, "worker_id": row.id}, status=202)
+
+
+@route(Drained, body=Draining, refuses=(404,), optional=True)
+async def drain(app: App, request: Request, caller: Caller, *, body: Draining) -> Response:
+    """POST /v1/namespaces/:ns/workers/:id/drain {off?}: it gets no more work, and ends what it has in hand; it stays.
+
+    A daemon that greets anew, in a new process say, gets work again.
+    """
+    row = await app.workers.drain(known(app, request, caller), off=body.get("off", False), actor=caller.name)
+    held = _running(app, caller.ns)[row.id]
+    return answer(request, {"id": row.id, "state": app.workers.shown_state(row), "inFlight": held})
 
 
 @route(Subscribed, body=SubscriptionChange, refuses=(404,))
