@@ -8,11 +8,12 @@ Reference: nymph/daemon-lifecycle, "Launch through a provider"; admin/happy-path
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -24,7 +25,7 @@ from .bootstrap import script
 from .bootstrap.program import Programs
 from .hosts import Hosts
 from .http import HttpError
-from .launchers.contract import Launcher, LaunchFailed, LaunchUnknown, Machine, Unsupported
+from .launchers.contract import Launcher, LaunchFailed, LaunchUnknown, Machine, Program, Unsupported
 from .launchers.kinds import LAUNCHERS
 from .launchers.makers import MAKERS
 from .launchers.resolving import check_capacity, providers_of_org
@@ -45,7 +46,8 @@ _ONLY: Final = "only EC2, GCE and Kube supported"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchSpec:
     """What is wanted. `name` is the label and the cloud's Name, with several a prefix; `label` the label alone.
-    `keep_alive_s` None is -1: as long as the machine runs. `setup_commands` are bodies of `setup` orders.
+    `keep_alive_s` None is -1: as long as the machine runs. `setup_commands` are bodies of `setup` orders, `startup` the
+    script of one that comes after them. A `compose_project` has each label once.
     """
 
     provider: str
@@ -101,6 +103,8 @@ class Launching:
     ) -> None:
         self._records, self._workers, self.hosts, self._programs = records, workers, hosts, programs
         self.url, self._clock = url, clock
+        self._taken: set[tuple[str, str, str]] = set()
+        """(namespace, project, label) of those whose rows are on their way."""
 
     async def run(self) -> None:
         """Look after the machines, until cancelled."""
@@ -123,8 +127,35 @@ class Launching:
         self._check(provider, wanted)
         launcher = self._launcher(provider, wanted.capacity)
         program = await self._programs.of(ns)
+        with self._taking(ns, wanted.compose_project, labels := _labels(wanted)):
+            machines = await self._machines(ns, wanted, provider, program, labels, actor)
+        return await self._start_all(launcher, machines)
+
+    @contextlib.contextmanager
+    def _taking(self, ns: str, project: str | None, labels: Sequence[str]) -> Iterator[None]:
+        """A project has a label once, also where two want it at the same time, or one asks twice. HttpError 409."""
+        if project is None:
+            yield
+            return
+        rows = self._records.workers.of(ns)
+        there = {row.label for row in rows if row.compose_project == project and row.state != "gone"}
+        wanted = {(ns, project, label) for label in labels}
+        for key in sorted(wanted):
+            if key in self._taken or key[2] in there:
+                hint = "`lakeshore daemon list` shows it; `lakeshore up` takes it for present"
+                raise HttpError(409, f"project {project!r} has a daemon {key[2]!r} already", field="label", hint=hint)
+        self._taken |= wanted
+        try:
+            yield
+        finally:
+            self._taken -= wanted
+
+    async def _machines(
+        self, ns: str, wanted: LaunchSpec, provider: ProviderRow, program: Program, labels: Sequence[str], actor: str
+    ) -> list[Machine]:
+        """Rows and tokens for them, on disk."""
         machines: list[Machine] = []
-        for label in _labels(wanted):
+        for label in labels:
             worker = secrets.token_hex(12)
             _token, plaintext = await self._records.mint_token(
                 ns, f"launch-{worker}", "daemon", worker=worker, actor=actor
@@ -153,13 +184,14 @@ class Launching:
                 for machine in machines:
                     await self._workers.revoke_token(machine.ns, machine.worker)
             raise
-        return await self._start_all(launcher, machines)
+        return machines
 
     async def _note(
         self, ns: str, wanted: LaunchSpec, provider: ProviderRow, machines: Sequence[Machine], actor: str
     ) -> None:
         now = self._clock()
         workers, rows, orders = [], [], []
+        scripts = _scripts(wanted)
         for machine in machines:
             workers.append(
                 WorkerRow(
@@ -171,7 +203,7 @@ class Launching:
                     info=_info(machine),
                     hello_at=now,
                     created_at=now,
-                    state="setting_up" if wanted.setup_commands else "pending",
+                    state="setting_up" if scripts else "pending",
                     provider=provider.name,
                     host_status="unknown",
                     compose_project=wanted.compose_project,
@@ -192,7 +224,7 @@ class Launching:
             )
             orders += [
                 OrderRow(ns=ns, worker=machine.worker, id=self._records.new_id(), kind=SETUP, body=dict(body), at=now)
-                for body in wanted.setup_commands
+                for body in scripts
             ]
         self.hosts.under_way.update((row.ns, row.worker) for row in rows)
         try:
@@ -343,6 +375,12 @@ def code_of(error: LaunchFailed | HttpError, row: ProviderRow) -> dict[str, Any]
 def _info(machine: Machine) -> str:
     """What its row tells before it said hello."""
     return json.dumps({"capabilities": {"runners": list(machine.runners)}, "versions": {}, "tags": list(machine.tags)})
+
+
+def _scripts(wanted: LaunchSpec) -> list[dict[str, Any]]:
+    """What its daemon runs once it has said hello, in this order; `startup` is the last (S-767)."""
+    last = [] if wanted.startup is None else [{"script": wanted.startup, "name": "startup"}]
+    return [*map(dict, wanted.setup_commands), *last]
 
 
 def _labels(wanted: LaunchSpec) -> list[str]:

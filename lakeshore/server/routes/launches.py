@@ -93,7 +93,7 @@ class Launch(TypedDict):
     bootstrap_script: NotRequired[Script]
     setup_commands: NotRequired[Annotated[list[SetupCommand], longest(_MOST)]]
     compose_project: NotRequired[Annotated[str, SLUG]]
-    startup: NotRequired[Line]
+    startup: NotRequired[Script]
     cloud_tags: NotRequired[Annotated[dict[str, str], checked(_cloud_tags)]]
 
 
