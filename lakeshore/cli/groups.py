@@ -12,7 +12,7 @@ import click
 from .exits import ExitCode
 from .loading import load
 from .nearest import meant, or_
-from .table import COMMANDS, NOT_BUILT, Entry, overview
+from .table import COMMANDS, HIDDEN, NOT_BUILT, Entry, overview
 
 UNCUT = 1000  # characters of a summary
 
@@ -119,7 +119,7 @@ class Program(Group):
         return [*COMMANDS, *NOT_BUILT]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        entry = COMMANDS.get(self.aliases.get(cmd_name, cmd_name))
+        entry = COMMANDS.get(self.aliases.get(cmd_name, cmd_name)) or HIDDEN.get(cmd_name)
         if entry is not None:
             command: click.Command = getattr(load(entry.module), entry.attribute)
             return command

@@ -34,6 +34,11 @@ COMMANDS: dict[str, Entry] = {
     "daemon": Entry(
         "Daemons on other hosts: see them, use them, look after them", "lakeshore.cli.daemon.group", "daemon"
     ),
+    "up": Entry("Let there be the queues and daemons of lakeshore.yaml", "lakeshore.cli.compose.up", "up"),
+    "down": Entry("Drain and delete the daemons of lakeshore.yaml", "lakeshore.cli.compose.down", "down"),
+    "ps": Entry("List the daemons of lakeshore.yaml", "lakeshore.cli.compose.shown", "ps"),
+    "status": Entry("What there is, and what lakeshore.yaml declares", "lakeshore.cli.compose.shown", "status"),
+    "logs": Entry("What the machines of lakeshore.yaml print on their consoles", "lakeshore.cli.compose.logs", "logs"),
     "tui": Entry("Watch it all on the whole terminal, and act (dashboard, top)", "lakeshore.cli.tui", "tui"),
     "exec": Entry("Run a command on a daemon", "lakeshore.cli.exec.command", "exec_"),
     "run": Entry("Run a Python script on a daemon", "lakeshore.cli.exec.run", "run"),
@@ -60,17 +65,16 @@ COMMANDS: dict[str, Entry] = {
     "completion": Entry("Completion for bash, zsh and fish", "lakeshore.cli.completion", "completion"),
 }
 
+HIDDEN: dict[str, Entry] = {
+    "compose": Entry("Another spelling of up, down, ps, status, logs", "lakeshore.cli.compose.group", "compose"),
+}
+"""Taken, and not listed."""
+
 NOT_BUILT: dict[str, Entry] = {
-    "compose": Entry("groups of daemons in lakeshore.yaml", nearest=BY_HAND),
-    "down": Entry("groups of daemons in lakeshore.yaml", nearest="Ctrl-C in the worker's terminal"),
     "dreamlake": Entry(
         "the DreamLake data plane (its servers are a separate product, which the reference does not describe)",
         nearest=FILES,
     ),
-    "logs": Entry("console output of daemons", nearest="the worker writes to its own terminal"),
-    "ps": Entry("groups of daemons in lakeshore.yaml", nearest=JOBS),
-    "status": Entry("groups of daemons in lakeshore.yaml", nearest=JOBS),
-    "up": Entry("groups of daemons in lakeshore.yaml", nearest=BY_HAND),
 }
 
 ALIASES = {"dashboard": "tui", "top": "tui"}

@@ -13,7 +13,7 @@ KNOWN: dict[str, str] = {
     "LAKESHORE_SERVER": "the server of `lakeshore auth`, and of the host daemon",
     "LAKESHORE_SERVER_URL": "the server of the host daemon",
     "LAKESHORE_NAMESPACE": "the namespace",
-    "LAKESHORE_WORKSPACE": "the namespace of a compose file",
+    "LAKESHORE_WORKSPACE": "where the pages keep their checkout, for their shell lines",
     "LAKESHORE_CLIENT_TOKEN": "the bearer token that is sent to LAKESHORE_URL",
     "LAKESHORE_TOKEN": "the same, where LAKESHORE_CLIENT_TOKEN is not set; the host daemon's token",
     "LAKESHORE_ANON": "1: commands send no token",

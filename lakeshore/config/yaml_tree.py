@@ -61,6 +61,8 @@ class Tree:
     def __init__(self, path: Path, loader: yaml.SafeLoader) -> None:
         self.path = path
         self._loader = loader
+        self._merged: set[int] = set()
+        """Mappings whose merge keys are filled in: what they replace stands there twice since."""
 
     def text(self, node: yaml.Node, key: str) -> str:
         found = self.plain(node, key)
@@ -92,6 +94,11 @@ class Tree:
             return
         if not isinstance(node, yaml.MappingNode):
             self.refuse(node, key, "must be a mapping")
+        if id(node) not in self._merged:
+            self._merge(node, key)
+        yield from {str(name.value): value for name, value in node.value}.items()
+
+    def _merge(self, node: yaml.MappingNode, key: str) -> None:
         written: set[str] = set()
         for name, _value in node.value:
             text = str(name.value)
@@ -101,7 +108,7 @@ class Tree:
                 self.refuse(name, f"{key}.{text}".removeprefix("."), "stands here twice; keep one")
             written.add(text)
         self._loader.flatten_mapping(node)
-        yield from {str(name.value): value for name, value in node.value}.items()
+        self._merged.add(id(node))
 
     def plain(self, node: yaml.Node, key: str) -> Any:
         """The value of a node, of YAML's own types."""

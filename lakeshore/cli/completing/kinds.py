@@ -36,6 +36,8 @@ LOCAL = {  # kind -> function of `local`
     "gcloud-configs": "gcloud_configs",
     "kube-contexts": "kube_contexts",
     "docker-contexts": "docker_contexts",
+    "compose-groups": "compose_groups",
+    "compose-names": "compose_names",
 }
 
 KINDS = (*SERVED, *STATIC, *LOCAL)

@@ -68,6 +68,28 @@ def docker_contexts() -> list[str]:
     return ["default", *sorted(names - {"default"})]
 
 
+def compose_groups() -> list[str]:
+    """The groups of ./lakeshore.yaml."""
+    return list(_groups())
+
+
+def compose_names() -> list[str]:
+    """Its groups, and the labels of their daemons."""
+    groups = _groups()
+    return [*groups, *(f"{name}-{number}" for name, count in groups.items() for number in range(count))]
+
+
+def _groups() -> dict[str, int]:
+    """How many daemons each group has; of a file that is refused, none."""
+    from lakeshore.config.compose import read_compose  # wall: only who has such a file pays for it
+    from lakeshore.config.errors import ConfigError  # wall: as above
+
+    try:
+        return {group.name: group.count for group in read_compose().groups}
+    except ConfigError:
+        return {}
+
+
 def _parsed(parse: Any, text: str) -> Any:
     try:
         return parse(text)

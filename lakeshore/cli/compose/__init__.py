@@ -1,0 +1,1 @@
+"""`lakeshore.yaml` on the command line: `lakeshore up`, `down`, `ps`, `status`, `logs`."""
