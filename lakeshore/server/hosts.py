@@ -22,7 +22,7 @@ from typing import Any, Final
 import trio
 
 from ..plane.contract import PlaneError
-from ..wire.states import HOST
+from ..wire.states import HOST, STALE_AFTER_S
 from .http import HttpError
 from .launchers.contract import Instance, Launcher, LaunchFailed, Means
 from .launchers.makers import MAKERS
@@ -39,7 +39,7 @@ GRACE_S: Final = 600.0
 IDLE_S: Final = 300.0
 _REMEMBER_S: Final = 30 * 86_400.0
 _PLACE: Final = ("region", "zone", "project_id", "context", "namespace", "partition", "host", "ip", "cluster")
-"""What of a capacity says where a machine is."""
+"""What of kwargs and capacity says where a machine is; it stays with the machine, whatever the provider says later."""
 
 Key = tuple[str, str]
 
@@ -77,7 +77,7 @@ class Hosts:
         groups: dict[tuple[str, str, str], list[MachineRow]] = {}
         for row in self._records.machines.all():
             if row.is_live and (row.ns, row.worker) not in self.under_way:
-                place = json.dumps({name: row.capacity[name] for name in _PLACE if name in row.capacity})
+                place = json.dumps(placed({}, {name: row.capacity.get(name) for name in _PLACE}))
                 groups.setdefault((row.provider_ns, row.provider, place), []).append(row)
         for (ns, name, _place), rows in groups.items():
             try:
@@ -147,12 +147,9 @@ class Hosts:
                 await self._seen(launcher, row, one)
 
     async def _missing(self, row: MachineRow) -> None:
-        if self._clock() - row.updated_at < GRACE_S:
-            return
+        if self._clock() - row.updated_at < GRACE_S or self._was_heard(row):
+            return  # a worker that speaks has a machine, whatever its provider lists
         if row.state == "asked":
-            worker = self._records.workers.get(row.ns, row.worker)
-            if worker is not None and self._records.workers.seen_at(worker) is not None:
-                return  # it said hello: there is one, whatever the provider lists
             log.warning("launch of %s: its provider has no such machine; its worker is forgotten", row.worker)
             await self.never_came(row.ns, row.worker)
         else:
@@ -222,6 +219,12 @@ class Hosts:
             raise LaunchFailed(f"there is no provider {machine.provider!r} in {machine.provider_ns!r} any more")
         return row
 
+    def _was_heard(self, machine: MachineRow) -> bool:
+        """Whether its worker lives, by what it says itself."""
+        row = self._records.workers.get(machine.ns, machine.worker)
+        seen = None if row is None else self._records.workers.seen_at(row)
+        return seen is not None and self._clock() - seen < STALE_AFTER_S
+
     def _say(self, ns: str, name: str, error: LaunchFailed | HttpError) -> None:
         why = error.error if isinstance(error, HttpError) else str(error)
         if self._said.get((ns, name)) != why:
@@ -239,3 +242,9 @@ class Hosts:
         ]
         if old:
             await self._records.machines.drop(old)
+
+
+def placed(kwargs: Mapping[str, Any], capacity: Mapping[str, Any]) -> dict[str, Any]:
+    """A capacity that also says where the machine is, as its provider says today."""
+    where = {name: kwargs[name] for name in _PLACE if isinstance(kwargs.get(name), str)}
+    return {**where, **{name: value for name, value in capacity.items() if value is not None}}

@@ -23,7 +23,7 @@ import trio
 from .auth import Caller
 from .bootstrap import script
 from .bootstrap.program import Programs
-from .hosts import Hosts
+from .hosts import Hosts, placed
 from .http import HttpError
 from .launchers.contract import Launcher, LaunchFailed, LaunchUnknown, Machine, Program, Unsupported
 from .launchers.kinds import LAUNCHERS
@@ -216,7 +216,7 @@ class Launching:
                     provider_ns=provider.ns,
                     provider=provider.name,
                     launcher=provider.launcher,
-                    capacity=dict(wanted.capacity),
+                    capacity=placed(provider.kwargs, wanted.capacity),
                     keep_alive_s=machine.keep_alive_s,
                     created_at=now,
                     updated_at=now,

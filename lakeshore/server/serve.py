@@ -46,7 +46,7 @@ from .elasticity.settings import Settings, settings_from
 from .execs import Execs, Output, Store, keeping
 from .execs.telling import command_body
 from .google import Google
-from .hosts import Hosts
+from .hosts import EVERY_S, Hosts
 from .http import (
     HttpError,
     HttpServer,
@@ -222,7 +222,9 @@ def _app(
     keyring = keyring_of(state)
     releases = Releases(records, state.root / "releases", public_url=environ.get("LAKESHORE_PUBLIC_URL"))
     aws = Aws(environ)
-    hosts = Hosts(records, workers, keyring, Means(aws=aws, google=Google(environ)))
+    means = Means(aws=aws, google=Google(environ))
+    every_s = _seconds_from(environ, "LAKESHORE_MACHINES_LOOK_S", EVERY_S)
+    hosts = Hosts(records, workers, keyring, means, every_s=every_s)
     launching = Launching(
         records, workers, hosts, Programs(records, releases), url=_url_for_machines(environ, listener)
     )

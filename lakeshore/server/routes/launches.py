@@ -34,7 +34,7 @@ _LIST_S: Final = 60.0
 
 
 def _script(value: Any) -> str:
-    if type(value) is not str or not value.strip():
+    if type(value) is not str or not value.strip() or "\0" in value:
         raise Wrong("must be the text of a script")
     if len(value) > _KIB * 1024:
         raise Wrong(f"must have at most {_KIB} KiB", status=413)

@@ -1,0 +1,486 @@
+"""Machines and their rows, whatever happens between the two: by a provider in memory, clocks alone, and records on disk
+that a next server opens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+
+from lakeshore.plane.plane import Plane
+from lakeshore.server.aws import Aws
+from lakeshore.server.bootstrap.program import Programs
+from lakeshore.server.dispatcher import Dispatcher
+from lakeshore.server.google import Google
+from lakeshore.server.hosts import EVERY_S, GRACE_S, IDLE_S, Hosts
+from lakeshore.server.http import HttpError
+from lakeshore.server.launchers.contract import (
+    Instance,
+    Launcher,
+    LaunchFailed,
+    LaunchUnknown,
+    Machine,
+    Means,
+    Resolved,
+    Unreachable,
+    tags_of,
+)
+from lakeshore.server.launchers.makers import MAKERS
+from lakeshore.server.launching import Launching, LaunchSpec
+from lakeshore.server.orders import Orders
+from lakeshore.server.records import MachineRow, ProviderRow, Records, WorkerRow
+from lakeshore.server.releases import Releases
+from lakeshore.server.sealing import Keyring, Sealer
+from lakeshore.server.workers import Workers
+
+NS = "default"
+SPEC = LaunchSpec(provider="cloud", name="gpu", capacity={"image_id": "ami-1"})
+
+
+@dataclass
+class Cloud:
+    """A provider in memory. `answers` are what comes of the next launches: None a machine; `lost`: a machine, and no
+    answer; an exception. `gate`: launches wait for it, once `asked` is set.
+    """
+
+    machines: dict[str, Instance] = field(default_factory=dict)
+    answers: list[Any] = field(default_factory=list)
+    launched: list[Machine] = field(default_factory=list)
+    listed: int = 0
+    is_down: bool = False
+    gate: trio.Event | None = None
+    asked: trio.Event = field(default_factory=trio.Event)
+
+    def make(self, provider: Resolved, means: Means) -> Launcher:
+        self.kwargs = provider.kwargs
+        return self
+
+    async def launch(self, machine: Machine) -> str | None:
+        if self.gate is not None:
+            self.asked.set()
+            await self.gate.wait()
+        self.launched.append(machine)
+        answer = self.answers.pop(0) if self.answers else None
+        if isinstance(answer, Exception):
+            raise answer
+        worker = tags_of(machine)["lakeshore-worker"]
+        id_ = f"i-{worker}"
+        self.machines[id_] = Instance(id=id_, state="starting", worker=worker)
+        if answer == "lost":
+            raise LaunchUnknown("no answer within 60 s")
+        return id_
+
+    async def instances(self) -> list[Instance]:
+        self.listed += 1
+        self._answer()
+        return list(self.machines.values())
+
+    async def terminate(self, instance_id: str) -> None:
+        self._answer()
+        if instance_id in self.machines:
+            self.machines[instance_id] = replace(self.machines[instance_id], state="terminated")
+
+    async def console(self, instance_id: str, *, latest: bool = True) -> str:
+        return ""
+
+    def _answer(self) -> None:
+        if self.is_down:
+            raise Unreachable("the endpoint does not answer")
+
+    def live(self) -> list[str]:
+        return [id_ for id_, one in self.machines.items() if one.state != "terminated"]
+
+    def become(self, state: str) -> None:
+        self.machines = {id_: replace(one, state=state) for id_, one in self.machines.items()}
+
+
+class World:
+    """One server's launches; a second one on the same directory is the next server."""
+
+    def __init__(self, directory: Path, wall: float = 1_000_000.0) -> None:
+        self.wall = wall
+        self.records = Records(directory / "records.db", now=lambda: self.wall)
+        self.plane = Plane(str(directory / "lakeshore.db"), files=directory)
+        self.dispatcher = Dispatcher(self.plane)
+        self.orders = Orders(self.records.orders, self.dispatcher, clock=lambda: self.wall)
+        self.workers = Workers(self.records, self.orders, clock=lambda: self.wall)
+        self.releases = Releases(self.records, directory / "releases", public_url=None)
+        means = Means(aws=Aws({}), google=Google({}))
+        keyring = Keyring(Sealer(b"k" * 32))
+        self.hosts = Hosts(self.records, self.workers, keyring, means, clock=lambda: self.wall)
+        programs = Programs(self.records, self.releases)
+        url = "https://lakeshore.example"
+        self.launching = Launching(self.records, self.workers, self.hosts, programs, url=url, clock=lambda: self.wall)
+
+    async def ready(self) -> World:
+        async def body() -> AsyncIterator[bytes]:
+            yield b"program"
+
+        await self.releases.receive(body(), label="x", target="any", version="1", sha256=None, actor="me")
+        await self.records.set_target_version(NS, "1", actor="me")
+        row = ProviderRow(
+            ns=NS,
+            name="cloud",
+            launcher="EC2",
+            kwargs={"region": "eu-1"},
+            dispatch=None,
+            hidden=False,
+            created_at=1.0,
+            updated_at=1.0,
+        )
+        await self.records.providers.add(row, self.records.note("me", NS, "provider.add", "cloud"))
+        return self
+
+    async def hello(self, worker: str) -> None:
+        state = self.workers.first_state(NS, worker)
+        await self.records.put_worker(NS, worker, machine_id="m", label="gpu", lanes=(), info="{}", state=state)
+        await self.workers.greeted(NS, worker, "1")
+        self.workers.polled(NS, worker, capacity=1, draining=False, holds=False)
+
+    async def after(self, seconds: float) -> None:
+        self.wall += seconds
+        await self.hosts.sweep()
+
+    @property
+    def rows(self) -> list[WorkerRow]:
+        return self.records.workers.of(NS)
+
+    @property
+    def row(self) -> WorkerRow:
+        (row,) = self.rows
+        return row
+
+    @property
+    def machine(self) -> MachineRow:
+        (row,) = self.records.machines.of(NS)
+        return row
+
+    def tokens(self) -> list[str | None]:
+        return [token.worker for token in self.records.tokens(NS) if token.revoked_at is None]
+
+    def close(self) -> None:
+        self.dispatcher.close()
+        self.plane.close()
+        self.records.close()
+
+
+@pytest.fixture
+def cloud(monkeypatch: pytest.MonkeyPatch) -> Iterator[Cloud]:
+    made = Cloud()
+    monkeypatch.setitem(MAKERS, "EC2", made.make)
+    yield made
+
+
+@pytest.fixture
+def play(tmp_path: Path) -> Callable[[Callable[[World], Awaitable[object]]], None]:
+    def play(act: Callable[[World], Awaitable[object]]) -> None:
+        async def main() -> None:
+            async with opened(tmp_path) as world:
+                await act(await world.ready())
+
+        trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
+
+    return play
+
+
+@asynccontextmanager
+async def opened(directory: Path, wall: float = 1_000_000.0) -> AsyncIterator[World]:
+    world = World(directory, wall)
+    try:
+        yield world
+    finally:
+        world.close()
+
+
+@pytest.mark.inventory("S-161", "S-170", "S-171")
+def test_twenty_launches_are_twenty_rows_machines_and_tokens(play: Callable[..., None], cloud: Cloud) -> None:
+    async def act(world: World) -> None:
+        async with trio.open_nursery() as nursery:
+            for place in range(4):
+                spec = replace(SPEC, name=f"fleet-{place}", count=5)
+                nursery.start_soon(partial(world.launching.launch, NS, spec))
+        workers = {row.id for row in world.rows}
+        assert len(workers) == len(cloud.machines) == 20 == len({machine.token for machine in cloud.launched})
+        assert sorted(row.label for row in world.rows)[:2] == ["fleet-0-00", "fleet-0-01"]
+        assert {row.state for row in world.rows} == {"pending"}
+        assert set(world.tokens()) == workers == {machine.worker for machine in cloud.launched}
+        assert all(machine.token in machine.userdata for machine in cloud.launched)
+
+    play(act)
+
+
+def test_those_that_a_provider_refuses_are_told_and_leave_neither_row_nor_token(
+    play: Callable[..., None], cloud: Cloud
+) -> None:
+    async def act(world: World) -> None:
+        cloud.answers = [None, LaunchFailed("no capacity", code="InsufficientInstanceCapacity"), None]
+        told = await world.launching.launch_each(NS, replace(SPEC, count=3), actor="me")
+        (failed,) = [one for one in told if one.error is not None]
+        assert (len(told), failed.instance_id, str(failed.error)) == (3, None, "no capacity")
+        assert {row.id for row in world.rows} == set(world.tokens()) == {one.worker for one in told} - {failed.worker}
+        cloud.answers = [LaunchFailed("no rights", code="UnauthorizedOperation")]
+        with pytest.raises(HttpError) as caught:
+            await world.launching.launch(NS, SPEC)
+        assert (caught.value.status, caught.value.extra) == (502, {"awsCode": "UnauthorizedOperation"})
+        assert len(world.rows) == 2
+
+    play(act)
+
+
+@pytest.mark.parametrize("says_hello", [False, True])
+@pytest.mark.parametrize("is_killed", [False, True], ids=["answer lost", "server killed"])
+@pytest.mark.inventory("S-177")
+def test_a_machine_whose_launch_was_not_answered_is_found_by_its_tag(
+    tmp_path: Path, cloud: Cloud, *, is_killed: bool, says_hello: bool
+) -> None:
+    async def first() -> None:
+        async with opened(tmp_path) as world:
+            await world.ready()
+            if is_killed:
+                cloud.gate = trio.Event()
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(world.launching.launch, NS, SPEC)
+                    await cloud.asked.wait()
+                    nursery.cancel_scope.cancel()
+                cloud.gate = None
+                await cloud.launch(replace(machine_of(world), worker=world.row.id))  # it was under way
+            else:
+                cloud.answers = ["lost"]
+                (told,) = await world.launching.launch(NS, SPEC)
+                assert (told.instance_id, "found out" in str(told.note)) == (None, True)
+
+    async def then() -> None:
+        async with opened(tmp_path, 1_000_000.0 + 10) as world:
+            assert (world.machine.state, world.row.host_status) == ("asked", "unknown")
+            if says_hello:
+                await world.hello(world.row.id)
+            await world.after(0)
+            assert (world.machine.state, world.machine.instance) == ("made", cloud.live()[0])
+            assert world.row.host_status == "starting"
+
+    for act in (first, then):
+        trio.run(act, clock=trio.testing.MockClock(autojump_threshold=0))
+
+
+def machine_of(world: World) -> Machine:
+    machine = world.machine
+    return Machine(ns=NS, worker=machine.worker, label="", url="", program=None, token="", userdata="")  # type: ignore[arg-type]  # nobody runs it
+
+
+def test_a_launch_that_never_came_to_be_leaves_nothing_once_the_provider_had_its_time(
+    play: Callable[..., None], cloud: Cloud
+) -> None:
+    async def act(world: World) -> None:
+        cloud.answers = [LaunchUnknown("no answer")]
+        await world.launching.launch(NS, SPEC)
+        await world.after(GRACE_S - 1)
+        assert len(world.rows) == len(world.tokens()) == 1
+        await world.after(2)
+        assert (world.rows, world.tokens()) == ([], [])
+        assert world.workers.is_removed(NS, world.machine.worker)
+
+    play(act)
+
+
+@pytest.mark.inventory("S-177", "S-303")
+def test_the_host_status_is_what_the_provider_says(play: Callable[..., None], cloud: Cloud) -> None:
+    async def act(world: World) -> None:
+        await world.launching.launch(NS, SPEC)
+        for state in ("starting", "running", "stopping", "stopped", "running", "terminated"):
+            cloud.become(state)
+            await world.after(60)
+            assert world.row.host_status == state
+        asked = cloud.listed
+        await world.after(60)
+        assert (cloud.listed, world.machine.state) == (asked, "ended"), "nobody is asked when nothing lives"
+
+    play(act)
+
+
+def test_a_provider_that_cannot_be_reached_changes_nothing_and_is_said_once(
+    play: Callable[..., None], cloud: Cloud, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def act(world: World) -> None:
+        await world.launching.launch(NS, SPEC)
+        before = (world.machine, world.row)
+        cloud.is_down = True
+        for _ in range(30):
+            await world.after(EVERY_S)
+        assert (world.machine, world.row) == before
+        assert [record.message for record in caplog.records].count(
+            "provider cloud of default cannot be asked for its machines: the endpoint does not answer"
+        ) == 1
+        cloud.is_down = False
+        await world.after(EVERY_S)
+        cloud.is_down = True
+        await world.after(EVERY_S)
+        assert sum("cannot be asked" in record.message for record in caplog.records) == 2
+
+    play(act)
+
+
+def test_a_worker_that_is_killed_while_its_machine_is_made_takes_it_along(
+    play: Callable[..., None], cloud: Cloud
+) -> None:
+    async def act(world: World) -> None:
+        cloud.gate = trio.Event()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(world.launching.launch, NS, SPEC)
+            await cloud.asked.wait()
+            assert await world.launching.end(NS, world.row.id)
+            cloud.gate.set()
+        assert (world.rows, cloud.live(), len(cloud.machines)) == ([], [], 1)
+        await world.after(EVERY_S)
+        assert world.machine.state == "ended"
+
+    play(act)
+
+
+def test_a_machine_that_cannot_be_ended_now_is_ended_later_whatever_is_killed_in_between(
+    tmp_path: Path, cloud: Cloud
+) -> None:
+    async def first() -> None:
+        async with opened(tmp_path) as world:
+            await world.ready()
+            (made,) = await world.launching.launch(NS, SPEC)
+            cloud.is_down = True
+            told = await world.launching.end_worker(NS, made.worker, actor="me")
+            assert (told.had_machine, "tried again" in str(told.trouble), world.rows) == (True, True, [])
+
+    async def then() -> None:
+        async with opened(tmp_path, 1_000_000.0 + 10) as world:
+            await world.after(EVERY_S)
+            assert len(cloud.live()) == 1
+            cloud.is_down = False
+            await world.after(EVERY_S)
+            assert cloud.live() == []
+            await world.after(EVERY_S)
+            assert world.machine.state == "ended"
+
+    for act in (first, then):
+        trio.run(act, clock=trio.testing.MockClock(autojump_threshold=0))
+
+
+def test_a_killed_worker_whose_launch_was_not_answered_takes_its_machine_along_once_it_is_listed(
+    play: Callable[..., None], cloud: Cloud
+) -> None:
+    async def act(world: World) -> None:
+        cloud.answers = ["lost"]
+        (made,) = await world.launching.launch(NS, SPEC)
+        hidden, cloud.machines = cloud.machines, {}
+        assert "not known yet" in str((await world.launching.end_worker(NS, made.worker, actor="me")).trouble)
+        cloud.machines = hidden
+        await world.after(EVERY_S)
+        assert cloud.live() == []
+
+    play(act)
+
+
+@pytest.mark.inventory("C-222")
+def test_a_machine_that_was_left_running_is_nobodys_business_any_more(play: Callable[..., None], cloud: Cloud) -> None:
+    async def act(world: World) -> None:
+        (made,) = await world.launching.launch(NS, SPEC)
+        told = await world.launching.end_worker(NS, made.worker, actor="me", keep_instance=True)
+        asked = cloud.listed
+        await world.after(GRACE_S * 10)
+        assert (told.had_machine, len(cloud.live()), cloud.listed, world.rows) == (False, 1, asked, [])
+
+    play(act)
+
+
+@pytest.mark.inventory("S-137")
+def test_a_provider_that_was_removed_or_moved_elsewhere_still_ends_what_it_made(
+    play: Callable[..., None], cloud: Cloud
+) -> None:
+    async def act(world: World) -> None:
+        (made,) = await world.launching.launch(NS, SPEC)
+        row = world.records.providers.get(NS, "cloud")
+        assert row is not None
+        note = world.records.note("me", NS, "provider.remove", "cloud")
+        moved = await world.records.providers.change(row, note, kwargs={"region": "us-2"})
+        await world.records.providers.change(moved, note, name="cloud [deleted x]", deleted_at=2.0)
+        await world.after(EVERY_S)
+        assert len(cloud.live()) == 1
+        assert await world.launching.end(NS, made.worker)
+        assert (cloud.live(), cloud.kwargs["region"]) == ([], "eu-1")
+
+    play(act)
+
+
+@pytest.mark.parametrize("keep_alive_s", [-1, 0, 1800])
+def test_the_machine_of_a_daemon_that_left_with_nothing_to_do_is_ended_unless_it_was_to_stay(
+    play: Callable[..., None], cloud: Cloud, keep_alive_s: int
+) -> None:
+    async def act(world: World) -> None:
+        (made,) = await world.launching.launch(NS, replace(SPEC, keep_alive_s=keep_alive_s))
+        await world.hello(made.worker)
+        await world.after(3600)
+        assert len(cloud.live()) == 1, "silence is no goodbye"
+        await world.hello(made.worker)
+        world.workers.polled(NS, made.worker, capacity=0, draining=True, holds=False)
+        assert world.row.state == "gone"
+        await world.after(IDLE_S - 1)
+        assert len(cloud.live()) == 1, "it may only be starting again"
+        await world.after(2)
+        assert len(cloud.live()) == (1 if keep_alive_s < 0 else 0)
+
+    play(act)
+
+
+def test_a_worker_that_speaks_keeps_its_machine_whatever_the_provider_lists(
+    play: Callable[..., None], cloud: Cloud
+) -> None:
+    async def act(world: World) -> None:
+        (made,) = await world.launching.launch(NS, SPEC)
+        cloud.machines = {}  # another account's keys
+        world.wall += GRACE_S * 2
+        await world.hello(made.worker)
+        await world.after(1)
+        assert (world.machine.state, world.row.host_status) == ("made", "starting")
+        await world.after(GRACE_S)
+        assert (world.machine.state, world.row.host_status) == ("ended", "terminated")
+
+    play(act)
+
+
+@pytest.mark.inventory("S-156", "S-167", "S-170")
+def test_setup_commands_wait_for_the_worker_in_their_order_and_its_state_says_so(
+    play: Callable[..., None], cloud: Cloud
+) -> None:
+    async def act(world: World) -> None:
+        scripts = tuple({"script": f"echo {place}", "refresh_capabilities": True} for place in range(3))
+        (made,) = await world.launching.launch(NS, replace(SPEC, setup_commands=scripts))
+        world.wall += 3600
+        assert (world.row.state, world.workers.shown_state(world.row)) == ("setting_up", "setting_up")
+        await world.hello(made.worker)
+        for place in range(3):
+            (order,) = await world.orders.take(NS, made.worker, n=place + 1, session="1", capacity=1)
+            assert order.body == scripts[place]
+            await world.orders.acknowledge(NS, made.worker, "1", place + 1)
+        assert not world.orders.setting_up(NS, made.worker)
+
+    play(act)
+
+
+def test_a_launch_that_cannot_be_written_down_asks_nobody_and_leaves_no_token(
+    play: Callable[..., None], cloud: Cloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def act(world: World) -> None:
+        async def full(*_: Any, **__: Any) -> None:
+            raise OSError("the disk is full")
+
+        monkeypatch.setattr(world.records, "launch", full)
+        with pytest.raises(OSError, match="full"):
+            await world.launching.launch(NS, SPEC)
+        assert (cloud.launched, world.tokens(), world.rows) == ([], [], [])
+        assert world.hosts.under_way == set()
+
+    play(act)
