@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from .api import ApiClient
+from .answers import rows_in
+from .api import ApiClient, with_query
 
 Row = dict[str, Any]
 _PAGE = 500
@@ -67,6 +68,19 @@ class Providers:
     def resolved(self, name: str) -> Row:
         """An SSH or SLURM provider with its key in the place of the reference: for who connects to it now."""
         return self._api.map("POST", self._api.ours("providers", name, "resolve"), body={})
+
+    def instances(self, name: str, *, timeout_s: float) -> list[Row]:
+        """What its launcher runs now: `{id, state, name, type, address, since, worker}`, asked by the server, which has
+        the secrets for it. ApiError 502 where the provider refuses.
+        """
+        path = self._api.ours("providers", name, "instances")
+        answer = self._api.call("GET", with_query(path, [("timeout_s", f"{timeout_s:g}")]), timeout=timeout_s + 30)
+        return rows_in(answer if isinstance(answer, dict) else {}, "instances", f"{self._api.url}{path}")
+
+    def terminate(self, name: str, instance: str) -> Row:
+        """End one of EC2 or GCE. ApiError 404, 502."""
+        path = self._api.ours("providers", name, "instances", instance)
+        return self._api.insist(lambda: self._api.map("DELETE", path), [])
 
     def test(self, name: str, *, timeout_s: float, script: str | None = None) -> Row:
         """Run a script on a machine that the server makes for it. ApiError 501 while no launcher does."""

@@ -16,7 +16,6 @@ from typing import Literal
 
 from .copying import copy
 from .errors import RemoteFailure
-from .program import Program
 from .ssh import Connection
 
 How = Literal["process", "slurm", "service"]
@@ -126,9 +125,9 @@ def prepare(
     )
 
 
-def send(connection: Connection, host: Host, launch_id: str, program: Program, *, show: bool) -> str:
+def send(connection: Connection, host: Host, launch_id: str, program: Path, *, show: bool) -> str:
     """Copy the program there; what it was done with."""
-    return copy(connection, program.path, staged_path(launch_id), rsync_there=host.has_rsync, show=show)
+    return copy(connection, program, staged_path(launch_id), rsync_there=host.has_rsync, show=show)
 
 
 def send_code(connection: Connection, host: Host, launch_id: str, archive: Path) -> None:

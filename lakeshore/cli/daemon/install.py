@@ -332,7 +332,7 @@ class _Installing:
         else:
             self._note_platform(host, program)
             show = sys.stderr.isatty() and not self._as_json
-            self._copied_by = launch.send(self._connection, host, self._launch_id, program, show=show)
+            self._copied_by = launch.send(self._connection, host, self._launch_id, program.path, show=show)
         if code is not None:
             launch.send_code(self._connection, host, self._launch_id, code.path)
             files = f"{code.files} file{'s' if code.files != 1 else ''}"

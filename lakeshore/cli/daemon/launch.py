@@ -221,6 +221,7 @@ class _Launching:
         self._at_once, self._server, self._another = at_once, server, another
         self._as_json = as_json
         self._warned: set[str] = set()
+        self._left: dict[Future[Row], Row] = {}
         self._stop = threading.Event()
         """No other is to be sent."""
 
@@ -229,21 +230,21 @@ class _Launching:
         return [Coming(id=str(row["id"]), label=plain(row.get("label"))) for row in self.made]
 
     def run(self) -> None:
-        """Launch them. What all would be refused is raised, unless some were launched before."""
+        """Launch them. What all would be refused is raised, after those that were launched before are told."""
         if len(self._bodies) == 1:
             say(f"launching a daemon through {self._provider} …")
-            self._launched(Launches(self._server), self._bodies[0])
+            self._tell(self._sent(Launches(self._server), self._bodies[0]))
             return
         refused: Exception | None = None
-        at_once = min(self._at_once, len(self._bodies))
         with progress(f"launching through {self._provider}", len(self._bodies)) as advance:
-            pool = ThreadPoolExecutor(at_once)
+            pool = ThreadPoolExecutor(min(self._at_once, len(self._bodies)))
             try:
                 refused = self._all(pool, advance)
             except KeyboardInterrupt:
                 self._stop.set()
                 say("\ninterrupted: no other is launched; those under way are waited for …")
                 pool.shutdown(cancel_futures=True)
+                self._told_by_then()
                 self._tell_left_running()
                 raise
             finally:
@@ -255,59 +256,57 @@ class _Launching:
 
     def _all(self, pool: ThreadPoolExecutor, advance: Callable[[], None]) -> Exception | None:
         """What all would be refused; None where each had its own answer."""
-        clients = threading.local()
 
         def one(body: Row) -> Row:
-            if not hasattr(clients, "launches"):
-                clients.launches = Launches(self._another())
-            return self._sent(clients.launches, body)
+            with self._another() as client:
+                return self._sent(Launches(client), body)
 
-        left: dict[Future[Row], Row] = {pool.submit(one, body): body for body in self._bodies}
+        self._left = {pool.submit(one, body): body for body in self._bodies}
         refused: Exception | None = None
-        while left:
-            done, _ = wait(left, return_when=FIRST_COMPLETED)
+        while self._left:
+            done, _ = wait(self._left, return_when=FIRST_COMPLETED)
             for future in done:
-                body = left.pop(future)
+                body = self._left.pop(future)
                 if future.cancelled():
                     continue
-                error = future.exception()
-                if error is None:
+                try:
                     self._tell(future.result())
                     advance()
-                    continue
-                self.failed += 1
-                if not isinstance(error, ApiError | NetError):
-                    raise error
-                if isinstance(error, NetError) or error.status in _FOR_ALL:
+                except ApiError as error:
+                    self.failed += 1
+                    if error.status not in _FOR_ALL:
+                        _say_failed(body.get("name") or body.get("label"), error, error.hint)
+                        continue
                     refused = refused or error
-                    for other in left:
-                        other.cancel()
+                except (NetError, Failure) as error:
+                    self.failed += 1
+                    refused = refused or error
+                if refused is not None and not self._stop.is_set():
                     self._stop.set()
-                else:
-                    _say_failed(body.get("name") or body.get("label"), error, error.hint)
+                    for other in self._left:
+                        other.cancel()
         return refused
 
-    def _launched(self, launches: Launches, body: Row) -> None:
-        try:
-            told = self._sent(launches, body)
-        except NetError as error:
-            if not error.sent_anything:
-                raise
-            hint = "it may have made a machine all the same: look with `lakeshore daemon list` before you try again"
-            raise Failure(f"{error}", hint=hint) from error
-        self._tell(told)
+    def _told_by_then(self) -> None:
+        """Tell of those whose answers came after all."""
+        for future in self._left:
+            if not future.cancelled() and future.exception() is None:
+                self._tell(future.result())
 
     def _sent(self, launches: Launches, body: Row) -> Row:
-        """Launch one; again, and later each time, while the provider throttles."""
+        """Launch one; again, and later each time, while the provider throttles. Failure when its answer was lost."""
         waits = full_jitter(chance, base=_FIRST_WAIT_S, cap=_LONGEST_WAIT_S)
         for left in reversed(range(_TRIES)):
             try:
                 return launches.launch(body)
             except ApiError as error:
-                if not left or not is_throttled(error):
+                if not left or not is_throttled(error) or self._stop.wait(next(waits)):
                     raise
-                if self._stop.wait(next(waits)):
+            except NetError as error:
+                if not error.sent_anything:
                     raise
+                hint = "it may have made a machine all the same: look with `lakeshore daemon list` before you try again"
+                raise Failure(str(error), hint=hint) from error
         raise AssertionError  # the last try returns or raises
 
     def _tell(self, told: Row) -> None:

@@ -1,7 +1,8 @@
-"""`lakeshore providers instances|terminate`: what a provider's launcher runs now, asked with this machine's own tools.
+"""`lakeshore providers instances|terminate`: what a provider's launcher runs now.
 
-Rules: of several providers each is asked, at once; one that cannot be asked is told, and the exit code is then 1. An
-instance is ended after a question on a terminal, and at once where nobody can be asked.
+Rules: this machine's own tools ask, unless that takes a secret which only the server has, or the provider is a host:
+then the server does. Of several providers each is asked; one that cannot be asked is told, and the exit code is then
+1. An instance is ended after a question on a terminal, and at once where nobody can be asked.
 Reference: cli/examples/providers-and-discover, "instances", "terminate"; C-105, C-106.
 """
 
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from lakeshore.client.errors import ApiError
 from lakeshore.client.providers import Providers
 
 from ..clouds import tools_told
@@ -53,8 +55,10 @@ def instances(ctx: click.Context, name: str | None, every: bool, timeout: int, a
         ours = Providers(server)
         rows = [row for row in ours.all() if row.get("launcher") != "SSH"] if every else [ours.show(str(name))]
         rows = [ours.resolved(str(row["name"])) if _needs_key(row, server.namespace) else row for row in rows]
+        served = {number: _told_by(ours, row, timeout) for number, row in enumerate(rows) if _is_servers(row)}
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        asked = list(pool.map(lambda row: _asked(row, float(timeout)), rows))
+        others = {number: pool.submit(_asked, row, timeout) for number, row in enumerate(rows) if number not in served}
+        asked = [served[number] if number in served else others[number].result() for number in range(len(rows))]
     failed = [answer for answer in asked if isinstance(answer, Failure)]
     if failed and not every:
         raise failed[0]
@@ -103,10 +107,35 @@ def terminate(ctx: click.Context, provider: str, instance: str, yes: bool) -> in
     question = f"terminate {instance} of {provider}? What is on its disks may be gone."
     if not confirmed(question, yes=yes or not somebody_is_there()):
         return ExitCode.FAILED
-    with tools_told():
-        end(launcher, row.get("kwargs") or {}, instance, limit_s=ENDING_S)
+    if _is_servers(row):
+        with connect(ctx) as server:
+            Providers(server).terminate(provider, instance)
+    else:
+        with tools_told():
+            end(launcher, row.get("kwargs") or {}, instance, limit_s=ENDING_S)
     click.echo(f"{instance} is being terminated")
     return ExitCode.OK
+
+
+def _is_servers(row: Row) -> bool:
+    """Whether the server asks: a host, or what takes a secret that it does not give away."""
+    launcher = row.get("launcher")
+    return launcher == "SSH" or (launcher in ("EC2", "GCE", "Kube") and refers(row.get("kwargs")))
+
+
+def _told_by(ours: Providers, row: Row, limit_s: float) -> list[Instance] | Failure:
+    """What the server says."""
+    from lakeshore.clouds.instances import Instance  # wall: as above
+
+    try:
+        rows = ours.instances(str(row.get("name")), timeout_s=limit_s)
+    except ApiError as error:
+        return Failure(str(error), hint=error.hint)
+    texts = ("name", "type", "address", "since")
+    return [
+        Instance(id=str(one.get("id")), state=str(one.get("state")), **{name: one.get(name) for name in texts})
+        for one in rows
+    ]
 
 
 def _asked(row: Row, limit_s: float) -> list[Instance] | Failure:

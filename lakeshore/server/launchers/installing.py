@@ -10,6 +10,7 @@ Reference: nymph/install-remote-daemon, "What it does"; DECISIONS, "SSH and SLUR
 
 from __future__ import annotations
 
+import os
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
@@ -22,7 +23,6 @@ import trio
 from ...remote import launch as steps
 from ...remote.errors import RemoteFailure
 from ...remote.here import Here
-from ...remote.program import look_at
 from ...remote.ssh import Connection
 from ..bootstrap.config import rendered
 from .contract import Instance, LaunchFailed, LaunchUnknown, Machine, Resolved, Unreachable, Unsupported
@@ -100,12 +100,16 @@ class Installer(ABC):
         return launch_id
 
     def _install(self, connection: Connection, machine: Machine, options: dict[str, Any]) -> None:
-        launch_id, program = machine.worker, look_at(machine.program.path)
+        launch_id = machine.worker
+        try:
+            size = os.stat(machine.program.path).st_size
+        except OSError as error:
+            raise LaunchFailed(f"the program for it cannot be read here: {error.strerror}") from error
         host = steps.prepare(
             connection,
             launch_id,
             python=str(self._provider.kwargs.get("python") or ""),
-            size=program.size,
+            size=size,
             docker_group=any(one in _BY_DOCKER for one in machine.runners),
             server=machine.url,
         )
@@ -114,7 +118,7 @@ class Installer(ABC):
         sent = False
         try:
             _check_reach(connection, machine.url, host.unreached)
-            steps.send(connection, host, launch_id, program, show=False)
+            steps.send(connection, host, launch_id, machine.program.path, show=False)
             sent = True
             steps.start(
                 connection,
@@ -122,7 +126,7 @@ class Installer(ABC):
                 launch_id,
                 token=machine.token,
                 config=rendered(machine, token_file="token", workdir=f"{host.directory(launch_id)}/work"),  # noqa: S106
-                sha256=program.sha256,
+                sha256=machine.program.sha256,
                 how=self.how,
                 **options,
             )
