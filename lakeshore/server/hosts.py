@@ -17,6 +17,7 @@ import json
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 import trio
@@ -93,15 +94,16 @@ class Hosts:
     async def made(self, ns: str, worker: str, instance: str | None) -> None:
         """A launcher made one; None: it is not known which."""
         machine = self._records.machines.get(ns, worker)
-        if machine is None:
+        if machine is None or instance is None:
+            if machine is not None and machine.state == "ending":
+                await self.end(machine)
             return
-        if machine.state == "asked" and instance is not None:
-            await self._records.machines.change(machine, state="made", instance=instance)
+        if await self._records.machines.change(machine, state="made", instance=instance) is not None:
             await self._note(machine, "starting")
-        elif machine.state == "ending":  # it was killed while it was being made
-            known = await self._records.machines.change(machine, instance=instance)
-            if known is not None:
-                await self.end(known)
+            return
+        known = await self._records.machines.change(machine, instance=instance)
+        if known is not None and known.state == "ending":  # it was killed while it was being made
+            await self.end(known)
 
     async def never_came(self, ns: str, worker: str) -> None:
         """There is no machine: its worker and its token go, for nobody will say hello."""
@@ -161,12 +163,12 @@ class Hosts:
             return
         if row.state == "asked":
             log.info("the machine of %s was found again: %s", row.worker, one.id)
-            row = await self._records.machines.change(row, state="made", instance=one.id) or row
+            row = await self._records.machines.change(row, state="made", instance=one.id) or self._again(row)
         if row.state == "made":
             await self._note(row, one.state)
             if self._is_done(row):
                 log.info("worker %s of %s left, and its machine %s is ended", row.worker, row.ns, one.id)
-                row = await self._records.machines.change(row, state="ending") or row
+                row = await self._records.machines.change(row, state="ending") or self._again(row)
         if row.state == "ending" and one.state != "stopping":
             await self._records.machines.change(row, instance=one.id)
             try:
@@ -174,9 +176,13 @@ class Hosts:
             except LaunchFailed as error:
                 self._say(row.provider_ns, row.provider, error)
 
+    def _again(self, row: MachineRow) -> MachineRow:
+        """As it is now: somebody was faster."""
+        return self._records.machines.get(row.ns, row.worker) or replace(row, state="ended")
+
     async def _ended(self, row: MachineRow) -> None:
-        await self._records.machines.change(row, state="ended")
-        await self._note(row, "terminated")
+        if await self._records.machines.change(row, state="ended") is not None:
+            await self._note(row, "terminated")
 
     async def _note(self, machine: MachineRow, status: str) -> None:
         row = self._records.workers.get(machine.ns, machine.worker)

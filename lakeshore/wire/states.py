@@ -60,9 +60,13 @@ class Machine:
             raise IllegalTransition(self.name, key, state, " or ".join(wanted), event=event, history=history)
         return to
 
+    def leads(self, state: str, to: str) -> bool:
+        """Whether some event leads from `state` to `to`."""
+        return to in self._targets.get(state, ())
+
     def check(self, state: str, to: str, *, key: str = "?", history: Sequence[str] = ()) -> None:
         """Raise IllegalTransition unless some event leads from `state` to `to`."""
-        if to not in self._targets.get(state, ()):
+        if not self.leads(state, to):
             raise IllegalTransition(self.name, key, state, to, history=history)
 
     def sources(self, event: str) -> tuple[str, ...]:
@@ -205,6 +209,26 @@ HOST: Final = Machine(
     ),
 )
 
+# What a launch asked for, as its row has it; `HOST` is what its provider says of it.
+LAUNCHED: Final = Machine(
+    name="launched machine",
+    states=("asked", "made", "ending", "ended", "released"),
+    initial=("asked",),
+    terminal=frozenset({"ended", "released"}),
+    transitions={
+        ("asked", "answer"): "made",  # or its tag was found
+        ("asked", "refusal"): "ended",  # there is none, and never was
+        **_each(("asked", "made"), "kill", "ending"),
+        **_each(("asked", "made"), "release", "released"),  # its worker went without it
+        **_each(("made", "ending"), "end", "ended"),  # its provider says so
+    },
+    after_crash={
+        "asked": "the next look at the provider's own list: its tag is found, or it never came",
+        "made": "the next look at the provider's own list",
+        "ending": "the next look at the provider's own list, which ends it again",
+    },
+)
+
 # ---- ad-hoc commands
 
 EXEC_JOB: Final = Machine(
@@ -277,6 +301,6 @@ STORAGE: Final = Machine(
 )
 
 MACHINES: Final = (
-    *(INVOCATION, QUEUE, WORKER, SESSION, HOST, EXEC_JOB),
+    *(INVOCATION, QUEUE, WORKER, SESSION, HOST, LAUNCHED, EXEC_JOB),
     *(DAEMON_KEY, ENROLL_TOKEN, TOKEN, PROVIDER, STORAGE),
 )

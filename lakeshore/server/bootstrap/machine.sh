@@ -3,8 +3,9 @@
 # (seconds that a stop may take), stays (no: who leaves by itself is not started again).
 # DREAMLAKE_ROOT is put before every path. Where no systemd runs, as in a container, this process becomes the daemon.
 
+HOME=${HOME:-/root}
 PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:${PATH-}
-export PATH
+export HOME PATH
 root=${DREAMLAKE_ROOT-}
 binary=$root/opt/dreamlake/bin/nymph
 settings=$root/etc/dreamlake
@@ -120,7 +121,9 @@ END
 }
 
 write() { # write PATH TEXT: whole, and for root alone
-    (umask 077 && printf '%s\n' "$2" >"$1.part") && mv -f -- "$1.part" "$1" || fail "cannot write $1: is the disk full?"
+    if ! { (umask 077 && printf '%s\n' "$2" >"$1.part") && mv -f -- "$1.part" "$1"; }; then
+        fail "cannot write $1: is the disk full?"
+    fi
 }
 
 start() {
@@ -130,6 +133,7 @@ start() {
     fi
     if [ ! -e "/etc/systemd/system/$service" ]; then
         write "/etc/systemd/system/$service" "$(unit)"
+        chmod 644 "/etc/systemd/system/$service"
         systemctl daemon-reload
     fi
     systemctl enable --now "$service" || fail "systemd does not start $service; its log is $logs/nymph.log"
@@ -147,6 +151,7 @@ StartLimitIntervalSec=0
 [Service]
 Type=exec
 WorkingDirectory=$state
+Environment=HOME=$HOME
 ExecStart="$python" $binary --config $settings/udf-daemon.toml
 Restart=always
 RestartSec=5

@@ -20,6 +20,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Final
 
+import trio
+
+from ...wire.states import LAUNCHED
 from .commits import Statement, Write
 from .statements import SQL
 
@@ -55,6 +58,7 @@ class MachineRows:
 
     def __init__(self, conn: sqlite3.Connection, write: Write, *, now: Callable[[], float]) -> None:
         self._write, self._now = write, now
+        self._turn = trio.Lock()
         self._rows: dict[tuple[str, str], MachineRow] = {}
         names = [field.name for field in fields(MachineRow)]
         for found in conn.execute(SQL.machines).fetchall():
@@ -83,13 +87,16 @@ class MachineRows:
         return [(SQL.add_machine, _values(row)) for row in rows], keep
 
     async def change(self, row: MachineRow, *more: Statement, **changed: Any) -> MachineRow | None:
-        """Change it on disk, then in memory; None when it is gone."""
-        known = self._rows.get((row.ns, row.worker))
-        if known is None:
-            return None
-        made = replace(known, updated_at=self._now(), **changed)
-        await self._write(((SQL.change_machine, _values(made)), *more), functools.partial(self._keep, made))
-        return made
+        """Change it on disk, then in memory; None when it is gone, or has moved on to where `state` does not follow."""
+        async with self._turn:
+            known = self._rows.get((row.ns, row.worker))
+            if known is None:
+                return None
+            made = replace(known, updated_at=self._now(), **changed)
+            if made.state != known.state and not LAUNCHED.leads(known.state, made.state):
+                return None
+            await self._write(((SQL.change_machine, _values(made)), *more), functools.partial(self._keep, made))
+            return made
 
     async def drop(self, rows: Sequence[MachineRow]) -> None:
         """Forget these."""
