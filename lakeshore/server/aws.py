@@ -31,9 +31,9 @@ T = TypeVar("T")
 
 KIND: Final = "aws_keypair"
 DEFAULT_REGION: Final = "us-east-1"
-CONNECT_S, READ_S, TRIES = 5.0, 15.0, 2
-ASK_S: Final = 60.0
-"""The bound on one question: several requests, and the names that they look up."""
+CONNECT_S, READ_S, TRIES = 5.0, 10.0, 2
+ASK_S: Final = 25.0
+"""The bound on one question, with all its requests and the names that they look up: who asks us waits for 30 s."""
 _THREADS: Final = 4
 _LONGEST: Final = 200
 _FORM: Final = "aws_keypair secret must be formatted as <access_key_id>:<secret_access_key>"
@@ -86,17 +86,18 @@ class Aws:
         self._computing = trio.CapacityLimiter(1)
         self._asking: dict[str, trio.CapacityLimiter] = {}
 
-    async def ask(self, owner: str, work: Callable[[], T]) -> T:
-        """`work()` in one of the threads of `owner` (a namespace), at most `ASK_S`. AwsError."""
+    async def ask(self, owner: str, work: Callable[[], T], *, within_s: float | None = None) -> T:
+        """`work()` in one of the threads of `owner` (a namespace), for at most `within_s` (`ASK_S`). AwsError."""
+        limit_s = ASK_S if within_s is None else within_s
         limiter = self._asking.setdefault(owner, trio.CapacityLimiter(_THREADS))
-        with trio.move_on_after(ASK_S):
+        with trio.move_on_after(limit_s):
             try:
                 return await trio.to_thread.run_sync(_saying, work, limiter=limiter, abandon_on_cancel=True)
             finally:
                 if not limiter.borrowed_tokens and not limiter.statistics().tasks_waiting:
                     self._asking.pop(owner, None)
         raise AwsError(
-            f"no answer within {ASK_S:g} s",
+            f"no answer within {limit_s:g} s",
             hint="the endpoint hangs, or too many questions wait for it: try again, and look at the endpoint",
         )
 
@@ -230,7 +231,10 @@ _HINTS: Final = {
     ),
     **dict.fromkeys(("404", "NoSuchBucket"), "there is no such bucket there: look at its name and its endpoint"),
     **dict.fromkeys(("RequestTimeTooSkewed", "RequestExpired"), "the clock of this server is wrong"),
-    **dict.fromkeys(("InternalError", "RequestLimitExceeded", "ServiceUnavailable", "SlowDown", "Throttling"), _AGAIN),
+    **dict.fromkeys(
+        ("InternalError", "OperationAborted", "RequestLimitExceeded", "ServiceUnavailable", "SlowDown", "Throttling"),
+        _AGAIN,
+    ),
 }
 
 
@@ -285,7 +289,7 @@ def _refused(response: Mapping[str, Any]) -> AwsError:
     meta = response.get("ResponseMetadata") or {}
     status = meta.get("HTTPStatusCode")
     code = _short(str(told.get("Code") or status or "unknown"))
-    hint = _HINTS.get(code) or (_AGAIN if isinstance(status, int) and status >= 500 else None)
+    hint = _HINTS.get(code) or (_AGAIN if isinstance(status, int) and status >= 500 and status != 501 else None)
     region = (meta.get("HTTPHeaders") or {}).get("x-amz-bucket-region")
     if hint == _REGION and region:
         hint = f"it is in region {_short(region)}"

@@ -1,7 +1,7 @@
 """`lakeshore storage`: buckets of an object store, or directories of buckets, under a name.
 
-Rules: `<namespace>/<name>` names one of another namespace. What needs the object store (presign, credentials,
---provision, --purge) is asked of the server, which says what it does not do yet.
+Rules: `<namespace>/<name>` names one of another namespace. The store's own keys never come here: what needs them
+(presign, credentials, --provision, --purge) is asked of the server.
 Reference: get-started/storages.md; cli/examples/storage-code-mounts.md; C-157…C-169.
 """
 
@@ -26,7 +26,7 @@ from ..groups import Group
 from ..listing import Listing, json_option
 from ..named import Named
 from ..numbers import Whole
-from ..output import age, print_json
+from ..output import age, plain, print_json
 from ..pairs import pairs_of
 from ..server import connect, server_options
 from ..values import fields_of, merged, of_file
@@ -153,15 +153,19 @@ def update(
 
 @storage.command()
 @name_argument
-@click.option("--purge", is_flag=True, help="Delete its bucket, too.")
+@click.option("--purge", is_flag=True, help="Delete its bucket, too; it must be empty.")
 @json_option
 @server_options
 @click.pass_context
 def remove(ctx: click.Context, name: str, purge: bool, as_json: bool) -> None:
-    """Forget a storage. What is in the bucket stays there."""
+    """Forget a storage. Its bucket stays, but for --purge, and one with objects stays in any case."""
     with _there(ctx, name) as (server, bare):
-        Storages(server).remove(bare, purge=purge)
-    removed(bare, as_json)
+        row = Storages(server).remove(bare, purge=purge)
+    if not purge or as_json:
+        removed(bare, as_json)
+    else:
+        bucket = row.get("bucket")
+        click.echo(plain(f"{bare} removed; bucket {bucket} {'deleted' if row.get('bucketDeleted') else 'was gone'}"))
 
 
 @storage.command()
@@ -205,11 +209,13 @@ def credentials(ctx: click.Context, name: str, as_env: bool, duration: int | Non
         "AWS_SESSION_TOKEN": row.get("sessionToken") if as_env else "…",
         "AWS_REGION": row.get("region"),
     }
+    if row.get("endpoint"):
+        variables["AWS_ENDPOINT_URL_S3"] = row["endpoint"]
     for variable, value in variables.items():
         said = str(value or "")
-        click.echo(f"export {variable}={shlex.quote(said)}" if as_env else f"{variable:<23}{said or '—'}")
+        click.echo(f"export {variable}={shlex.quote(said)}" if as_env else f"{variable:<23}{plain(said) or '—'}")
     if not as_env:
-        click.echo(f"{'ends':<23}{row.get('expiration') or '—'}")
+        click.echo(f"{'ends':<23}{plain(str(row.get('expiration') or '—'))}")
 
 
 def _cells(row: dict[str, Any], now: datetime) -> tuple[str, ...]:

@@ -1,8 +1,8 @@
 """Storages: buckets of an object store, or directories of buckets, under a name. The keys stay in the server's secrets.
 
 Rules: kind, bucket, prefix and endpoint never change; who needs others adds another storage. One that was removed stays
-under another name, which frees its own and its target. What needs the object store itself (presigned URLs, temporary
-credentials, buckets made and deleted) is checked, and answered 501: this version does not speak to one.
+under another name, which frees its own and its target. What asks the store itself is `server/objects`, outside of any
+turn: one that hangs holds up nobody else.
 Reference: get-started/storages; S-221…S-243, S-792, S-831.
 """
 
@@ -14,11 +14,15 @@ from urllib.parse import urlsplit
 
 from ..app import App
 from ..auth import Caller
+from ..aws import KIND
 from ..http import HttpError, Request, Response
+from ..objects.access import access_to, secret_of
+from ..objects.buckets import provision, purge
+from ..objects.handing import KEYS_S, LONGEST_KEY, LONGEST_S, SHORTEST_S, URL_S, presigned, temporary
 from ..records import StorageRow
 from ..references import MARKER
 from ..render import answer, iso
-from ..shapes import Time, one_of, printable, whole
+from ..shapes import Time, length, one_of, printable, whole
 from ..structure import bad_field
 from .entries import NAME, EntryRevision, PageQuery, config_of, lookalikes, need_revision, notes_of, page_of, text_of
 from .stated import route
@@ -29,13 +33,10 @@ KINDS: Final[dict[str, tuple[str, ...]]] = {
 }
 """Kind -> what its config knows."""
 IMMUTABLE: Final = ("bucket", "prefix", "endpoint")
-SHORTEST_S, LONGEST_S = 900, 129_600
-"""How long temporary credentials may last."""
-_KEYPAIR: Final = "aws_keypair"
 _TEXT: Final = printable(1, 1024)
 _DESCRIPTION: Final = printable(0, 1024)
+_SECRET: Final = (("cache-control", "no-store"),)
 _INSTEAD: Final = "add another storage with it: what refers to this one would break"
-_NEAREST: Final = "arguments and results up to 100 MiB travel by themselves"
 
 
 class StorageAdd(TypedDict):
@@ -92,6 +93,8 @@ class StorageShown(TypedDict):
     deletedAt: Time | None
     warnings: NotRequired[list[str]]
     deleted: NotRequired[bool]
+    bucketCreated: NotRequired[bool]
+    bucketDeleted: NotRequired[bool]
 
 
 class StorageList(TypedDict):
@@ -104,7 +107,7 @@ class StorageList(TypedDict):
 class PresignAsked(TypedDict):
     """A key below the storage's prefix; `get` for an hour unless it says otherwise."""
 
-    key: Annotated[str, _TEXT]
+    key: Annotated[str, length(1, LONGEST_KEY)]
     operation: NotRequired[Annotated[str, one_of("get", "put")]]
     expiresIn: NotRequired[Annotated[int, whole(1, 2**53)]]
 
@@ -113,6 +116,28 @@ class CredentialsAsked(TypedDict, total=False):
     """An hour, unless it says otherwise."""
 
     durationSeconds: Annotated[int, whole(SHORTEST_S, LONGEST_S)]
+
+
+class ObjectUrl(TypedDict):
+    """The URL is a secret while it lasts; `key` is the one in the bucket."""
+
+    url: str
+    key: str
+    bucket: str
+    operation: str
+    expiresIn: int
+    expiresAt: Time
+
+
+class TemporaryKeys(TypedDict):
+    """What an S3 client takes; `endpoint` is null on AWS."""
+
+    accessKeyId: str
+    secretAccessKey: str
+    sessionToken: str
+    expiration: Time
+    region: str
+    endpoint: str | None
 
 
 @route(StorageList, query=StorageQuery)
@@ -129,12 +154,13 @@ async def show(app: App, request: Request, caller: Caller) -> Response:
     return answer(request, _shown(_row(app, request, caller)))
 
 
-@route({201: StorageShown}, body=StorageAdd, apart={"name": 400}, refuses=(409, 501))
+@route({201: StorageShown}, body=StorageAdd, apart={"name": 400}, refuses=(409, 501, 502))
 async def add(app: App, request: Request, caller: Caller, *, body: StorageAdd) -> Response:
     """POST /v1/namespaces/:ns/storages {name, kind, config, description?, provision?, s3Options?}
 
     201; 409 for a name that is taken, or for another name of a bucket, prefix and endpoint that has one. `provision`
-    asks for the bucket to be made: 501.
+    makes the bucket, with `s3Options` as CreateBucket knows them, or adopts it where it is there (`bucketCreated`
+    false); 502 when the store refuses.
     """
     name, kind = body["name"], body["kind"]
     config = _config(app, caller, kind, body.get("config", {}))
@@ -153,22 +179,12 @@ async def add(app: App, request: Request, caller: Caller, *, body: StorageAdd) -
         created_at=now,
         updated_at=now,
     )
+    made = await _provisioned(app, caller, row, body)
     storages = app.records.storages
     async with storages.turn:
-        if storages.get(caller.ns, name) is not None:
-            raise HttpError(409, f"there is a storage {name!r} already", field="name")
-        other = storages.at(caller.ns, row.target)
-        if other is not None:
-            raise HttpError(
-                409,
-                f"storage {other.name!r} names the same bucket, prefix and endpoint",
-                field="config.bucket",
-                hint=f"use {other.name}, or remove it first",
-                storage=other.name,
-            )
-        _check_provision(app, row, body)
+        _need_free(app, row)
         await storages.add(row, *notes_of(app, caller, "storage", "add", name))
-    return answer(request, _shown(row) | {"warnings": _warnings(app, row)}, status=201)
+    return answer(request, _shown(row) | made | {"warnings": _warnings(app, row)}, status=201)
 
 
 @route(StorageShown, body=StorageChange, query=EntryRevision, refuses=(404, 409))
@@ -180,9 +196,7 @@ async def patch(app: App, request: Request, caller: Caller, *, body: StorageChan
     """
     storages = app.records.storages
     async with storages.turn:
-        before = _row(app, request, caller)
-        if before.deleted_at is not None:
-            raise HttpError(409, f"storage {before.name!r} was removed", field="name")
+        before = _live(_row(app, request, caller))
         need_revision(query, before.name, before.revision)
         config = _changed(app, caller, before, body)
         description = body.get("description", before.description) or ""
@@ -191,41 +205,94 @@ async def patch(app: App, request: Request, caller: Caller, *, body: StorageChan
     return answer(request, _shown(row) | {"warnings": _warnings(app, row)})
 
 
-@route(StorageShown, query=StorageRemoval, refuses=(404, 501))
+@route(StorageShown, query=StorageRemoval, refuses=(404, 409, 501, 502))
 async def remove(app: App, request: Request, caller: Caller, *, query: StorageRemoval) -> Response:
-    """DELETE /v1/namespaces/:ns/storages/:name?purge: it stays under another name; `purge=true` asks for the bucket to
-    be deleted, too: 501.
+    """DELETE /v1/namespaces/:ns/storages/:name?purge: it stays under another name; `purge=true` deletes its bucket
+    before (`bucketDeleted` false where there was none): 409 while that has objects, 502 when the store refuses.
     """
     storages = app.records.storages
+    before = _row(app, request, caller)
+    purged = await _purged(app, caller, before) if query.get("purge") else {}
     async with storages.turn:
         row = _row(app, request, caller)
-        if query.get("purge"):
-            _need_creds(app, row, "purge")
-            raise _not_built("the deletion of a bucket", "remove it without --purge, and delete the bucket yourself")
+        if row.created_at != before.created_at:
+            raise HttpError(409, f"{row.name!r} was removed and added again meanwhile", field="name")
         if row.deleted_at is None:
             now = time.time()
             name = f"{row.name} [deleted {iso(now)}]"
             notes = notes_of(app, caller, "storage", "remove", row.name)
             row = await storages.change(row, *notes, name=name, deleted_at=now, updated_at=now)
-    return answer(request, _shown(row) | {"deleted": True})
+    return answer(request, _shown(row) | purged | {"deleted": True})
 
 
-@route({}, body=PresignAsked, refuses=(404, 501))
+@route(ObjectUrl, body=PresignAsked, refuses=(404, 409, 501))
 async def presign(app: App, request: Request, caller: Caller, *, body: PresignAsked) -> Response:
-    """POST /v1/namespaces/:ns/storages/:name/presign {key, operation?, expiresIn?}: not built yet, 501."""
-    _row(app, request, caller)
-    raise _not_built("presigned URLs of an object store", _NEAREST)
+    """POST /v1/namespaces/:ns/storages/:name/presign {key, operation?, expiresIn?}: a URL for one object below the
+    storage's prefix, for an hour, at most a day (more is cut down). No store is asked.
+    """
+    access = access_to(app, _live(_row(app, request, caller)), "a presigned URL")
+    told = await presigned(access, body["key"], body.get("operation", "get"), body.get("expiresIn", URL_S))
+    return answer(request, told, headers=_SECRET)
 
 
-@route({}, body=CredentialsAsked, optional=True, refuses=(404, 501))
+@route(TemporaryKeys, body=CredentialsAsked, optional=True, refuses=(404, 409, 501, 502))
 async def credentials(app: App, request: Request, caller: Caller, *, body: CredentialsAsked) -> Response:
-    """POST /v1/namespaces/:ns/storages/:name/credentials {durationSeconds?}: not built yet, 501."""
-    _need_creds(app, _row(app, request, caller), "temporary credentials")
-    raise _not_built("temporary credentials of an object store", _NEAREST)
+    """POST /v1/namespaces/:ns/storages/:name/credentials {durationSeconds?}: keys of STS for an hour, 15 minutes to 36
+    hours, which may do what the storage's own may do; 502 when the store refuses.
+    """
+    row = _live(_row(app, request, caller))
+    access = access_to(app, row, "temporary credentials")
+    told = await temporary(access, body.get("durationSeconds", KEYS_S))
+    await app.records.audit(caller.name, caller.ns, "storage.credentials", row.name)
+    return answer(request, told, headers=_SECRET)
 
 
-def _not_built(what: str, hint: str) -> HttpError:
-    return HttpError(501, f"not built yet: {what}", hint=hint)
+async def _provisioned(app: App, caller: Caller, row: StorageRow, body: StorageAdd) -> dict[str, bool]:
+    """With `provision`: its bucket is there, before anything is written down."""
+    options = body.get("s3Options") or {}
+    if not body.get("provision"):
+        if options:
+            raise bad_field("s3Options", "go with provision")
+        return {}
+    if row.kind != "s3":
+        raise bad_field("provision", "makes whole buckets only: kind s3")
+    access = access_to(app, row, "provision")
+    _need_free(app, row)
+    created = await provision(access, options)
+    if created:
+        await app.records.audit(caller.name, caller.ns, "bucket.create", row.bucket)
+    return {"bucketCreated": created}
+
+
+async def _purged(app: App, caller: Caller, row: StorageRow) -> dict[str, bool]:
+    """Its bucket is gone, and it is not yet. HttpError 409 while others of the namespace are in that bucket."""
+    if _live(row).kind != "s3":
+        raise bad_field("purge", f"deletes whole buckets, and {row.name} is a directory of one: remove it without")
+    access = access_to(app, row, "purge")
+    others = [one.name for one in app.records.storages.of(row.ns) if _is_within(one, row)]
+    if others:
+        shown = ", ".join(others[:5])
+        raise HttpError(
+            409, f"{shown} is in that bucket, too", "purge", "remove it first, or remove this without purge"
+        )
+    deleted = await purge(access)
+    if deleted:
+        await app.records.audit(caller.name, caller.ns, "bucket.delete", row.bucket)
+    return {"bucketDeleted": deleted}
+
+
+def _is_within(row: StorageRow, whole: StorageRow) -> bool:
+    is_other = row.name != whole.name and row.deleted_at is None
+    return is_other and (row.bucket, row.endpoint) == (whole.bucket, whole.endpoint)
+
+
+def _live(row: StorageRow) -> StorageRow:
+    """HttpError 409 for one that was removed."""
+    if row.deleted_at is not None:
+        raise HttpError(
+            409, f"storage {row.name!r} was removed", field="name", hint="`lakeshore storage list` has others"
+        )
+    return row
 
 
 def _row(app: App, request: Request, caller: Caller) -> StorageRow:
@@ -242,6 +309,8 @@ def _config(app: App, caller: Caller, kind: str, value: dict[str, Any]) -> dict[
         text_of(config.get(key), f"config.{key}")
     if not (kind == "s3" or config["prefix"].strip("/")):
         raise bad_field("config.prefix", "must be more than slashes; kind s3 is a whole bucket")
+    if kind == "s3-prefix" and not {".", ".."}.isdisjoint(config["prefix"].split("/")):
+        raise bad_field("config.prefix", "must not have a part that is . or ..")
     if "/" in config["bucket"]:
         raise bad_field("config.bucket", "must have no slash; kind s3-prefix is a directory of a bucket")
     for key in ("region", "endpoint"):
@@ -292,32 +361,19 @@ def _immutable(field: str) -> HttpError:
     return HttpError(409, "immutable field", field=field, hint=_INSTEAD)
 
 
-def _check_provision(app: App, row: StorageRow, body: StorageAdd) -> None:
-    wanted, options = body.get("provision", False), body.get("s3Options")
-    if not wanted:
-        if options:
-            raise bad_field("s3Options", "go with provision")
-        return
-    if row.kind != "s3":
-        raise bad_field("provision", "makes whole buckets only: kind s3")
-    _need_creds(app, row, "provision")
-    raise _not_built(
-        "the making of a bucket", "make it with your provider's own tools, then add it without --provision"
-    )
-
-
-def _need_creds(app: App, row: StorageRow, what: str) -> None:
-    """HttpError 422 unless the storage has a pair of keys."""
-    secret = _secret_of(row)
-    kind = None if secret is None else _kind_of(app, row.ns, secret)
-    if kind != _KEYPAIR:
-        why = "has none" if secret is None else f"secret {secret!r} is {'gone' if kind is None else f'of kind {kind}'}"
-        raise bad_field("config.creds", f"{what} needs a secret of kind {_KEYPAIR}, and {row.name} {why}")
-
-
-def _secret_of(row: StorageRow) -> str | None:
-    creds = row.config.get("creds")
-    return creds.get(MARKER) if isinstance(creds, dict) else None
+def _need_free(app: App, row: StorageRow) -> None:
+    """Neither its name nor its target is taken. HttpError 409."""
+    if app.records.storages.get(row.ns, row.name) is not None:
+        raise HttpError(409, f"there is a storage {row.name!r} already", field="name")
+    other = app.records.storages.at(row.ns, row.target)
+    if other is not None:
+        raise HttpError(
+            409,
+            f"storage {other.name!r} names the same bucket, prefix and endpoint",
+            field="config.bucket",
+            hint=f"use {other.name}, or remove it first",
+            storage=other.name,
+        )
 
 
 def _kind_of(app: App, ns: str, secret: str) -> str | None:
@@ -332,9 +388,9 @@ def _warnings(app: App, row: StorageRow) -> list[str]:
         for key in row.config
         if key not in known
     ]
-    secret = _secret_of(row)
-    if secret is not None and _kind_of(app, row.ns, secret) != _KEYPAIR:
-        found.append(f"config.creds: secret {secret!r} is of kind {_kind_of(app, row.ns, secret)}, not {_KEYPAIR}")
+    secret = secret_of(row)
+    if secret is not None and _kind_of(app, row.ns, secret) != KIND:
+        found.append(f"config.creds: secret {secret!r} is of kind {_kind_of(app, row.ns, secret)}, not {KIND}")
     if row.config.get("creds") and secret is None:
         found.append("config.creds: are keys that everybody of the namespace reads; see `secrets add`")
     return found + lookalikes(row.config)
