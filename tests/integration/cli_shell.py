@@ -26,8 +26,8 @@ class Shell:
         self.env = environment(LAKESHORE_URL=url, LAKESHORE_NAMESPACE=ns, XDG_CONFIG_HOME=str(home), HOME=str(home))
 
     def start(self, *words: str, **more: Any) -> subprocess.Popen[bytes]:
-        piped = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **more}
-        return subprocess.Popen([sys.executable, "-m", "lakeshore", *words], env=self.env, cwd=ROOT, **piped)
+        how = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "cwd": ROOT, **more}
+        return subprocess.Popen([sys.executable, "-m", "lakeshore", *words], env=self.env, **how)
 
     def run(self, *words: str, stdin: bytes | None = None) -> tuple[int, bytes, bytes]:
         how = {} if stdin is None else {"stdin": subprocess.PIPE}

@@ -86,7 +86,7 @@ def down(
             finished = True
         finally:
             _tell(compose, ended, pruned, whole=finished, terminate=terminate, as_json=as_json)
-            if not finished and ended.working:
+            if ended.working:
                 say(f"{listed(one.label for one in ended.working)}: get no more work, and are still there")
                 say("`lakeshore down` goes on; `lakeshore up` lets them work again")
     return ExitCode.FAILED if ended.refused or ended.working else ExitCode.OK

@@ -19,7 +19,7 @@ from lakeshore.net.errors import NetError, ProtocolViolation
 
 from ..output import say
 from .parallel import Refusal, each
-from .plan import SILENT, Member, members
+from .plan import SILENT, Member, Row, members, order
 from .words import listed
 
 POLL_S = 0.5
@@ -97,17 +97,19 @@ class Ending:
                 _drain(self.server, one)
 
     def _delete(self, found: Sequence[Member], ended: Ended) -> None:
-        def delete(server: ApiClient, one: Member) -> bool:
+        def delete(server: ApiClient, one: Member) -> Row:
             try:
-                answer = Workers(server).kill(one.id, keep_instance=self.keep_instance)
+                return Workers(server).kill(one.id, keep_instance=self.keep_instance)
             except ApiError as error:
                 if error.status != 404:
                     raise
-                return False  # somebody else did
-            return bool(answer.get("terminated"))
+                return {}  # somebody else did
 
-        def gone(one: Member, machine: bool) -> None:
-            ended.deleted.append((one, machine))
+        def gone(one: Member, answer: Row) -> None:
+            if answer.get("trouble"):
+                say(f"note: {one.label}: {answer['trouble']}")
+            ended.deleted.append((one, bool(answer.get("terminated"))))
+            ended.deleted.sort(key=lambda pair: order(pair[0]))
             ended.working = [other for other in ended.working if other.id != one.id]
 
         each(found, delete, client=self.client, done=gone, refused=lambda one, why: _note(ended, one, why))

@@ -131,7 +131,13 @@ def members(rows: Iterable[Row]) -> list[Member]:
         Member(id=str(row["id"]), label=str(row.get("label") or row["id"]), state=str(row.get("state")), row=row)
         for row in rows
     ]
-    return sorted(made, key=_order)
+    return sorted(made, key=order)
+
+
+def order(one: Member) -> tuple[str, int, str]:
+    """By group and number."""
+    name, number = place_of(one.label) or (one.label, -1)
+    return name, number, one.id
 
 
 def _group(group: Group, found: Sequence[Member]) -> GroupPlan:
@@ -146,10 +152,10 @@ def _group(group: Group, found: Sequence[Member]) -> GroupPlan:
             stays[one.label] = one
     return GroupPlan(
         group=group,
-        stays=sorted(stays.values(), key=_order),
+        stays=sorted(stays.values(), key=order),
         launch=[label for label in group.labels if label not in stays],
         gone=gone,
-        surplus=sorted(surplus, key=_order, reverse=True),
+        surplus=sorted(surplus, key=order, reverse=True),
         changed={label: changed for label, one in stays.items() if (changed := _changed(one, group))},
     )
 
@@ -170,8 +176,3 @@ def _queue(queue: Queue, row: Row | None) -> QueuePlan:
 def _number(one: Member) -> int:
     place = place_of(one.label)
     return -1 if place is None else place[1]
-
-
-def _order(one: Member) -> tuple[str, int, str]:
-    name, number = place_of(one.label) or (one.label, -1)
-    return name, number, one.id
