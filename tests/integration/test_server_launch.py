@@ -56,6 +56,7 @@ def client_of(server: Served, ec2: Ec2, org: str | None = None) -> Client:
 @pytest.mark.parametrize("shell", ["dash", "bash"])
 @pytest.mark.inventory("S-153", "S-162", "S-163")
 @pytest.mark.inventory("S-160", "S-170", "S-171")
+@pytest.mark.inventory("S-159", "S-161")
 def test_what_a_launch_gives_a_machine_makes_it_the_daemon_whose_row_waits(
     call: Client, ec2: Ec2, tmp_path: Path, shell: str
 ) -> None:
@@ -195,6 +196,7 @@ def test_a_siblings_provider_is_used_with_its_own_secrets_and_the_error_names_wh
 
 @pytest.mark.inventory("S-155", "S-156")
 @pytest.mark.inventory("S-166", "S-167", "S-808")
+@pytest.mark.inventory("S-157")
 def test_scripts_run_in_their_order_before_and_after_the_daemon_is_there(
     call: Client, ec2: Ec2, tmp_path: Path
 ) -> None:
