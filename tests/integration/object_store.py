@@ -1,7 +1,7 @@
 """The other end of `Storage`: the documented storage routes, and a store that takes signed URLs only, as S3 does.
 
-A control plane of ours does not serve these routes yet; what is here answers as the pages say, and keeps what it was
-asked.
+What is here answers as the pages say and as the test says, and keeps what it was asked. A real control plane and a real
+store are in test_storage_sdk.py.
 """
 
 from __future__ import annotations
