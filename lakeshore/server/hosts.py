@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -70,8 +70,8 @@ class Hosts:
             await trio.sleep(self._every_s)
             try:
                 await self.sweep()
-            except PlaneError as error:  # a full disk, say: it is tried again
-                log.warning("machines could not be looked after, and will be: %s", error)
+            except* PlaneError as group:  # a full disk, say: it is tried again
+                log.warning("machines could not be looked after, and will be: %s", group.exceptions[0])
 
     async def sweep(self) -> None:
         """Ask every provider that has machines which live, once."""
@@ -80,16 +80,20 @@ class Hosts:
             if row.is_live and (row.ns, row.worker) not in self.under_way:
                 place = json.dumps(placed({}, {name: row.capacity.get(name) for name in _PLACE}))
                 groups.setdefault((row.provider_ns, row.provider, place), []).append(row)
-        for (ns, name, _place), rows in groups.items():
-            try:
-                launcher = self.launcher_of(rows[0])[1]
-                found = await launcher.instances()
-            except (LaunchFailed, HttpError) as error:
-                self._say(ns, name, error)
-                continue
-            self._said.pop((ns, name), None)
-            await self._compare(launcher, rows, found)
+        async with trio.open_nursery() as nursery:  # one that hangs holds up nobody else
+            for (ns, name, _place), rows in groups.items():
+                nursery.start_soon(self._look, ns, name, rows)
         await self._forget_old()
+
+    async def _look(self, ns: str, name: str, rows: Sequence[MachineRow]) -> None:
+        try:
+            launcher = self.launcher_of(rows[0])[1]
+            found = await launcher.instances()
+        except (LaunchFailed, HttpError) as error:
+            self._say(ns, name, error)
+            return
+        self._said.pop((ns, name), None)
+        await self._compare(launcher, rows, found)
 
     async def made(self, ns: str, worker: str, instance: str | None) -> None:
         """A launcher made one; None: it is not known which."""

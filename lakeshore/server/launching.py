@@ -38,6 +38,8 @@ log = logging.getLogger(__name__)
 AT_ONCE: Final = 5
 """Machines that are asked for side by side: what AWS lets through without a throttle."""
 MOST: Final = 100
+MOST_SCRIPTS: Final = 64 << 20
+"""Characters of setup scripts that one launch may leave in the records."""
 _SHORT: Final = 8
 _IMAGES: Final = ("image_id", "ami")
 _ONLY: Final = "only EC2, GCE and Kube supported"
@@ -348,6 +350,14 @@ class Launching:
             hint = f"`lakeshore providers update {row.name} --kwarg image_id=<ami>`"
             raise HttpError(422, "EC2 launch requires image_id", field="capacity.image_id", hint=hint)
         check_capacity(row.launcher, capacity)
+        scripts = sum(len(str(body.get("script", ""))) for body in _scripts(wanted)) * wanted.count
+        if scripts > MOST_SCRIPTS:
+            raise bad_field(
+                "setup_commands",
+                f"are kept for each machine, and of all {wanted.count} they have more than {MOST_SCRIPTS >> 20} MiB",
+                hint="let them download the larger part",
+                status=413,
+            )
 
     def _launcher(self, row: ProviderRow, capacity: Mapping[str, Any]) -> Launcher:
         try:

@@ -88,6 +88,13 @@ def test_what_a_launch_gives_a_machine_makes_it_the_daemon_whose_row_waits(
         assert (machine.root / "etc/dreamlake/token").stat().st_mode & 0o777 == 0o600
         token = (machine.root / "etc/dreamlake/token").read_text().strip()
         assert token not in call.server.said() + machine.log()
+        machine.off()
+        before = call.worker(made["id"])["helloAt"]
+        machine = Booted(tmp_path / "machine", ec2.userdata(made["instanceId"]), shell)  # the power is back
+        until(lambda: call.worker(made["id"])["helloAt"] > before, machine.log)
+        until(lambda: call.worker(made["id"])["state"] == "active", machine.log)
+        assert [row["id"] for row in call("GET", "workers").body["workers"]] == [made["id"]]
+        assert (machine.root / "var/lib/dreamlake/ran").read_text().count("ran") == 1
     finally:
         machine.off()
 

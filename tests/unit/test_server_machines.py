@@ -4,7 +4,7 @@ that a next server opens.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -56,12 +56,14 @@ class Cloud:
     launched: list[Machine] = field(default_factory=list)
     listed: int = 0
     is_down: bool = False
+    hangs_for: str | None = None
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
     gate: trio.Event | None = None
     asked: trio.Event = field(default_factory=trio.Event)
 
     def make(self, provider: Resolved, means: Means) -> Launcher:
         self.kwargs = provider.kwargs
-        return self
+        return replace(self, kwargs=provider.kwargs) if self.hangs_for is not None else self
 
     async def launch(self, machine: Machine) -> str | None:
         if self.gate is not None:
@@ -80,6 +82,8 @@ class Cloud:
 
     async def instances(self) -> list[Instance]:
         self.listed += 1
+        if self.hangs_for is not None and self.kwargs["region"] == self.hangs_for:
+            await trio.sleep_forever()
         self._answer()
         return list(self.machines.values())
 
@@ -482,5 +486,31 @@ def test_a_launch_that_cannot_be_written_down_asks_nobody_and_leaves_no_token(
             await world.launching.launch(NS, SPEC)
         assert (cloud.launched, world.tokens(), world.rows) == ([], [], [])
         assert world.hosts.under_way == set()
+
+    play(act)
+
+
+def test_scripts_of_many_machines_are_bounded_together(play: Callable[..., None], cloud: Cloud) -> None:
+    async def act(world: World) -> None:
+        scripts = tuple({"script": "x" * 60_000} for _ in range(100))
+        with pytest.raises(HttpError) as caught:
+            await world.launching.launch(NS, replace(SPEC, count=100, setup_commands=scripts))
+        assert (caught.value.status, caught.value.field, world.rows) == (413, "setup_commands", [])
+
+    play(act)
+
+
+def test_a_provider_that_hangs_holds_up_no_other(play: Callable[..., None], cloud: Cloud) -> None:
+    async def act(world: World) -> None:
+        await world.launching.launch(NS, SPEC)
+        await world.launching.launch(NS, replace(SPEC, name="far", capacity={"image_id": "a", "region": "far"}))
+        cloud.become("running")
+        cloud.hangs_for, ran = "far", trio.Event()
+        world.records.workers.told = lambda _before, row: ran.set() if row.host_status == "running" else None
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(world.hosts.sweep)
+            await ran.wait()
+            nursery.cancel_scope.cancel()
+        assert {row.label: row.host_status for row in world.rows} == {"gpu": "running", "far": "starting"}
 
     play(act)
