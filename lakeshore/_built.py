@@ -10,11 +10,6 @@ TYPE_CHECKING = False  # `import dreamlake.lakeshore` pays for every module that
 if TYPE_CHECKING:
     from types import ModuleType
 
-# What works until the part exists.
-_NEAREST = {
-    "lakeshore.sdk.code": "until then run the worker where your modules can be imported",
-}
-
 
 def has(module: str) -> bool:
     """Whether this version has `module`."""
@@ -28,8 +23,7 @@ def has(module: str) -> bool:
 
 def missing(module: str) -> ImportError:
     """The error for a part that this version does not have."""
-    hint = _NEAREST.get(module)
-    return ImportError(f"not built yet: {module}" + (f"; {hint}" if hint else ""), name=module)
+    return ImportError(f"not built yet: {module}", name=module)
 
 
 def absent(name: str, module: str) -> type:

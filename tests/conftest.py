@@ -52,3 +52,4 @@ def clean_environment(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pyt
         if name.startswith(("LAKESHORE_", "DREAMLAKE_")):
             monkeypatch.delenv(name)
     monkeypatch.setenv("LAKESHORE_HOME", str(tmp_path_factory.mktemp("home")))
+    monkeypatch.setenv("LAKESHORE_CODE", "off")  # modules of the tests lie in a git tree of their own

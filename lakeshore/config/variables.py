@@ -25,6 +25,7 @@ KNOWN: dict[str, str] = {
     "LAKESHORE_ROOT": "the directory below which dls.run keys lie",
     "LAKESHORE_PYTHON": "the interpreter of `lakeshore worker`",
     "LAKESHORE_RUNTIME_POLICY": "how equal the Pythons of caller and worker must be",
+    "LAKESHORE_CODE": "off: no archives of code are sent or used; first, on a worker: they come before its own modules",
     "LAKESHORE_ENV": "production: `lakeshore serve` insists on LAKESHORE_ADMIN_TOKEN and SECRETS_KEY",
     "LAKESHORE_WORKER_GONE_S": "silence after which the server calls a daemon gone (default 600)",
     "LAKESHORE_PUBLIC_URL": "the address under which others reach the server",

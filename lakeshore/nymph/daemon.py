@@ -32,6 +32,7 @@ from ..net.target import Target, parse_target
 from ..wire.names import Ulids
 from ..wire.signing import SigningError, SigningUnavailable
 from . import introspect, logs
+from .code import Code
 from .core import events, instructions
 from .core.core import Core
 from .core.settings import Settings
@@ -274,6 +275,7 @@ class Daemon:
             pending,
             root=self._root,
             payloads=self._payloads,
+            code=Code(self._transport, self._environ),
             leftovers=leftovers,
             may_begin=shell.may_begin,
             flags=("--allow-pickled",) if self._config.runtime.allow_pickled else (),

@@ -32,7 +32,7 @@ FETCH_S: Final = 60.0
 _SLACK_S: Final = 30.0
 _BYTES_PER_S: Final = 1_000_000
 """A line that is slower than that is none."""
-_PASSING: Final = frozenset({None, 408, 425, 429, 500, 502, 503, 504, 507})
+PASSING: Final = frozenset({None, 408, 425, 429, 500, 502, 503, 504, 507})
 _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -61,7 +61,7 @@ class Payloads:
                     await self._download(ref, target)
                 except (TransportError, NetError) as error:
                     last = error if isinstance(error, TransportError) else TransportError(None, str(error))
-                    if last.status not in _PASSING:
+                    if last.status not in PASSING:
                         raise PayloadError(f"the payload cannot be had: {last}") from error
                     await trio.sleep(next(waits))
                 else:
@@ -82,7 +82,7 @@ class Payloads:
                 timeout_s = len(data) / _BYTES_PER_S + _SLACK_S
                 await self._transport.put_bytes(str(signed["url"]), data, timeout_s=timeout_s)
             except TransportError as error:
-                if error.status not in _PASSING:
+                if error.status not in PASSING:
                     raise PayloadError(f"the {kind} was not taken: {error}") from error
                 await trio.sleep(next(waits))
             else:

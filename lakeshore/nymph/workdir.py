@@ -5,6 +5,7 @@
         result.msgpack          left by a job that succeeded
         error.json              left by one that failed: {"type", "message", "traceback"}
         frames/                 what a body yields, as it comes (`frames.py`)
+        code.tar.gz             the commit of the call, for a job that cannot read the daemon's copy (`code.py`)
 
 After a success it is removed. After a failure it stays to be looked at, and what the job printed lies in it as well, as
 `stdout.log` and `stderr.log`. An attempt starts in an empty directory: what an earlier one left is removed first.
@@ -29,7 +30,7 @@ from typing import Any
 
 from .keeping.protocol import is_id
 
-ARGS, RESULT, ERROR, FRAMES = "args.msgpack", "result.msgpack", "error.json", "frames"
+ARGS, RESULT, ERROR, FRAMES, CODE = "args.msgpack", "result.msgpack", "error.json", "frames", "code.tar.gz"
 OUTPUTS = {"stdout": "stdout.log", "stderr": "stderr.log"}
 MAX_PAYLOAD = 100 << 20
 """Bytes of arguments, and of a result."""
@@ -74,9 +75,15 @@ class Workdir:
         return Workdir(path=root / invocation_id)
 
     @staticmethod
-    def create(root: Path, invocation_id: str, args: bytes | Path | None, owner: Account | None = None) -> Workdir:
+    def create(
+        root: Path,
+        invocation_id: str,
+        args: bytes | Path | None,
+        owner: Account | None = None,
+        archive: Path | None = None,
+    ) -> Workdir:
         """Make it, empty but for `args` (bytes, or a file on the same disk that is moved there; None: a script has
-        none). `owner` is another user than the daemon's. WorkdirError says what cannot be done.
+        none) and a copy of `archive`. `owner` is another user than the daemon's. WorkdirError says what cannot be done.
         """
         made = Workdir.at(root, invocation_id)
         size = len(args) if isinstance(args, bytes) else 0 if args is None else args.stat().st_size
@@ -96,6 +103,8 @@ class Workdir:
                 fd = os.open(made.path / ARGS, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
                 with open(fd, "wb") as file:
                     file.write(args)
+            if archive is not None:
+                _copy(archive, made.path / CODE)
             if owner is not None:
                 made.give_to(owner)
         except OSError as error:

@@ -10,6 +10,7 @@ import functools
 import hashlib
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, TypeVar
 
 from lakeshore.heap import keep_freed_memory
@@ -196,6 +197,44 @@ class HttpClient:
         if answer.status not in (200, 201, 204):
             http_wire.unpack(answer.status, answer.body, what)
         return {"key": signed["key"], "size": len(data), "sha256": digest}
+
+    def store_file(self, path: str, file: Path, what: str) -> dict[str, Any]:
+        """POST a file's bytes; what is answered. Raises Refusal, DispatchError."""
+        size = file.stat().st_size
+        with file.open("rb") as body:
+
+            def send() -> Response:
+                body.seek(0)
+                timeout = _transfer_s(self.timeout, size)
+                return self.pool.request(
+                    "POST", path, headers=self._raw_headers, body=body, content_length=size, timeout=timeout
+                )
+
+            answer = self.until_answered(send, what)
+        return http_wire.unpack(answer.status, answer.body, what)
+
+    def fetch_file(self, path: str, file: Path, most: int, what: str) -> str:
+        """GET bytes into a new file; their sha256. Raises Refusal, DispatchError; also for more than `most` bytes."""
+
+        def get() -> tuple[int, bytes, str]:
+            digest, size = hashlib.sha256(), 0
+            timeout = _transfer_s(self.timeout, most)
+            with self.pool.stream("GET", path, headers=self.headers, timeout=timeout) as answer:
+                if answer.status != 200:
+                    return answer.status, joined(answer, _LONGEST_REFUSAL)[0], ""
+                with file.open("wb") as into:
+                    for piece in answer:
+                        size += len(piece)
+                        if size > most:
+                            raise DispatchError(f"{what} failed: more than {most} bytes came")
+                        digest.update(piece)
+                        into.write(piece)
+            return 200, b"", digest.hexdigest()
+
+        status, data, sha256 = self.until_answered(get, what)
+        if status != 200:
+            http_wire.unpack(status, data, what)
+        return sha256
 
     def _upload(
         self, method: str, path: str, headers: HeaderItems, body: bytes | HashedBody, what: str, until: float

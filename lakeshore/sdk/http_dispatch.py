@@ -13,11 +13,14 @@ import random
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from lakeshore import wire
 from lakeshore.net.errors import ConnectionLost, NetError
 from lakeshore.net.errors import Timeout as NetTimeout
+from lakeshore.wire.messages import MAX_PAYLOAD_BYTES
 
 from . import delays, forks, http_wire, limits, outcomes, vain
 from .claimed import Claimed, check_kind
@@ -34,8 +37,15 @@ from .submitter import Submitter
 from .warned import pass_on
 from .watcher import Watcher, patience
 
+if TYPE_CHECKING:
+    from lakeshore.archives.stamp import Stamp
+
+    from .code import CodeChannel
+
 __all__ = ["HttpDispatch"]
 
+STAMPS_S = 6 * 3600.0
+"""So often the server is asked again for an archive that calls are stamped with: it keeps what is asked for."""
 SLACK_S = 10.0
 """How much longer than asked an answer to a long poll may take."""
 
@@ -50,6 +60,8 @@ class HttpDispatch:
 
     local = False
     shows_names = True
+    stamps_functions = True
+    """`push_code` takes the function."""
 
     def __init__(
         self, base_url: str, *, token: str | None = None, namespace: str = "default", timeout: float = 30.0
@@ -57,6 +69,8 @@ class HttpDispatch:
         self.client = HttpClient(base_url, token=token, namespace=namespace, timeout=timeout)
         self.namespace = namespace
         self._current: _Open | None = None
+        self._stamps: dict[tuple[str, str | None], Mapping[str, Any]] = {}
+        self._stamps_until = 0.0
 
     def __repr__(self) -> str:
         return f"HttpDispatch({self.client.url!r}, namespace={self.namespace!r})"
@@ -226,9 +240,32 @@ class HttpDispatch:
             return []
         return found
 
-    def push_code(self) -> None:
-        """Code archives are not built yet; a function by reference must be importable on the worker."""
-        return
+    def push_code(self, function: Mapping[str, Any] | None = None) -> Mapping[str, Any] | None:
+        """The stamp of the commit that a function by reference is in (its `Envelope.fn`), whose archive is sent first
+        where the server has none; None where there is no such commit. Without a function: that of the working
+        directory's tree.
+
+        Raises nothing for a function, for its call is submitted all the same; else what `code.push_if_needed` raises.
+        """
+        if function is None:
+            from .code import push_if_needed  # at its wall: a call without archives asks nothing of git
+
+            return push_if_needed(self)
+        key = function["module"], function["src_hash"]
+        if time.monotonic() > self._stamps_until:
+            self._stamps, self._stamps_until = {}, time.monotonic() + STAMPS_S
+        stamp = self._stamps.get(key)
+        if stamp is None:
+            try:
+                stamp = self._stamps[key] = self._state().code().stamp_of(key[0]) or {}
+            except OutOfTime:
+                return None
+        return stamp or None
+
+    def fetch_code(self, stamp: Stamp, into: Path) -> str:
+        """Write the archive of a call's commit into a new file; its sha256. Raises DispatchError."""
+        path = f"/v1/namespaces/{self.namespace}/code-archives/{quote(stamp.key)}"
+        return self.client.fetch_file(path, into, stamp.size or MAX_PAYLOAD_BYTES, "fetching an archive of code")
 
     # -- workers
 
@@ -478,6 +515,16 @@ class _Open:
         self.aio = AsyncHttp(client)
         self._sessions: dict[str, Session] = {}
         self._lock = threading.Lock()
+        self._code: CodeChannel | None = None
+
+    def code(self) -> CodeChannel:
+        """Where the stamps of calls come from."""
+        with self._lock:
+            if self._code is None:
+                from .code import CodeChannel  # at its wall: as above
+
+                self._code = CodeChannel(self._client)
+            return self._code
 
     def _submitter(self, path: str) -> Submitter:
         client = self._client

@@ -337,7 +337,9 @@ def _check_arguments(udf: UDF[..., Any], args: tuple[Any, ...], kwargs: Mapping[
 
 def _code(function: Mapping[str, Any], plane: Any) -> dict[str, Any]:
     push = getattr(plane, "push_code", None) if function["kind"] == "ref" else None
-    stamp = push() if push is not None else None
+    if push is None:
+        return {}
+    stamp = push(function) if getattr(plane, "stamps_functions", False) else push()
     return {"code": stamp} if stamp else {}
 
 

@@ -13,6 +13,7 @@ from typing import Any
 from .forks import leaf
 
 _told: set[str] = set()
+_untold: list[str] = []
 _MOST = 1000
 _lock = leaf()
 
@@ -22,13 +23,28 @@ class SubmitWarning(UserWarning):
 
 
 def pass_on(answer: Mapping[str, Any]) -> None:
-    """Warn of what the answer to a submit warns of."""
-    for text in answer.get("warnings") or ():
+    """Warn of what the answer to a submit warns of, and of what was noticed before it."""
+    texts = answer.get("warnings") or ()
+    if _untold:
+        texts = (*_taken(), *texts)
+    for text in texts:
         with _lock:
             if text in _told or len(_told) >= _MOST:
                 continue
             _told.add(text)
         warnings.warn(str(text), SubmitWarning, stacklevel=calls_of_ours())
+
+
+def later(text: str) -> None:
+    """Warn of this when the next submit is on the server's disk."""
+    _untold.append(text)
+
+
+def _taken() -> list[str]:
+    with _lock:
+        texts = _untold[:]
+        _untold.clear()
+    return texts
 
 
 def calls_of_ours() -> int:

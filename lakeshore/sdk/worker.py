@@ -20,15 +20,18 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lakeshore.archives.stamp import MARK
+
 from .belongings import Owned
 from .errors import DispatchError, WorkerError
 from .execution import Setup, execute, interrupted
 from .interrupts import GRACE_S, Interrupter
 from .jobs import worker_name
-from .sources import PlaneSource, Source, Work
+from .sources import Ending, PlaneSource, Source, Work
 from .transport import check_policy
 
 if TYPE_CHECKING:
+    from .code_mount import Mount
     from .printed import Printed
 
 __all__ = ["Worker", "run_worker"]
@@ -129,6 +132,10 @@ class Worker:
             plane=plane,
             owned=Owned() if own_process else None,
         )
+        code_off = os.environ.get("LAKESHORE_CODE", "").strip().lower() == "off"
+        self._fetches = None if code_off or not hasattr(plane, "fetch_code") else plane
+        self._rules: dict[str, Any] = {"runtime_policy": runtime_policy, "registry": registry}
+        self._mount: Mount | None = None
         self._draining = False
         self._wake = threading.Event()
         self._ctrl_c = False
@@ -181,7 +188,7 @@ class Worker:
             left = until - time.monotonic()
             work = self._next(source, max(0.0, min(left, longest)))
             if work is not None:
-                self._run(source, work)
+                self._run(source, work, self._prepare(work))
                 self.executed += 1
             if self._once and (work is not None or left <= 0):
                 return
@@ -199,7 +206,21 @@ class Worker:
         self._pause_s = FIRST_PAUSE_S
         return work
 
-    def _run(self, source: Source, work: Work) -> None:
+    def _prepare(self, work: Work) -> Ending | None:
+        """Make importable what a call needs of its commit, before it begins; its ending when that cannot be. Raises
+        WorkerError when this process cannot run it and a fresh one can.
+        """
+        mount = self._mount
+        if (mount is None or mount.mounted is None) and (self._fetches is None or MARK not in work.envelope):
+            return None
+        if mount is None:
+            from .code_mount import Mount, got_from  # at its wall: most workers have the code that they run
+
+            assert self._fetches is not None, "asked above"
+            mount = self._mount = Mount(got_from(self._fetches), alone=self._own_process, **self._rules)
+        return mount.prepare(work.envelope, fresh=self.executed == 0)
+
+    def _run(self, source: Source, work: Work, early: Ending | None) -> None:
         interrupter = self._interrupter
         serial = interrupter.start(work.timeout_s)
         self._work = work
@@ -209,7 +230,11 @@ class Worker:
             faulthandler.dump_traceback_later(float(work.timeout_s or 0.0) + 4 * interrupter.grace_s, exit=True, file=2)
         if self._printed is not None:
             self._printed.begin(work)
-        ending = execute(work, source.sink, self._setup, interrupter)
+        if early is None:
+            ending = execute(work, source.sink, self._setup, interrupter)
+        else:
+            ending = early
+            interrupter.finish()
         if self._printed is not None:
             self._printed.end(soon=self._draining)
         if last_resort:

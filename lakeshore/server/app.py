@@ -20,6 +20,7 @@ from .auth import Caller, Gate
 from .aws import Aws
 from .blobs import BlobStore
 from .changes import Changes
+from .code_archives import CodeArchives
 from .dispatcher import Dispatcher
 from .elasticity.controller import Controller
 from .execs import Execs
@@ -74,6 +75,7 @@ class App:
     identity: Identity
     releases: Releases
     blobs: BlobStore
+    code: CodeArchives
     submissions: Submissions
     scheduler: Scheduler
     orders: Orders

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Final
 
 from .._version import __version__
+from ..archives.stamp import sha256_of
 from ..plane import database
 from ..plane.blobs import Blobs
 from ..plane.journal import FrameDamaged, Journal, Location
@@ -69,6 +70,7 @@ def backup(state: Path, target: Path) -> Copied:
         _copy_blobs(state, partial)
         _copy_logs(state, partial)
         _copy_releases(state, partial)
+        _copy_archives(state, partial)
         return _finish(partial, began_at)
 
 
@@ -110,6 +112,10 @@ def verify(directory: Path, began_at: float) -> Copied:
     for path in (directory / "releases").glob("*"):
         if _digest(path) != path.name:
             raise BackupError(f"the release {path.name} is not what its name says; push it again")
+    for ns, sha256 in _archives(directory):
+        path = directory / "code" / ns / sha256
+        if not path.is_file() or _digest(path) != sha256:
+            raise BackupError(f"the archive of code {sha256[:12]} of {ns} is missing or damaged; push it again")
     size = sum(path.stat().st_size for path in directory.rglob("*") if path.is_file())
     return Copied(began_at=began_at, invocations=invocations, frames=frames, payloads=payloads, bytes=size)
 
@@ -182,6 +188,32 @@ def _copy_releases(state: Path, partial: Path) -> None:
         for (sha256,) in conn.execute("SELECT sha256 FROM nymph_release"):
             (partial / "releases").mkdir(mode=0o700, exist_ok=True)
             _copy(state / "releases" / sha256, partial / "releases" / sha256)
+
+
+def _copy_archives(state: Path, partial: Path) -> None:
+    """Those that the copied records name: an archive's file is there before its row, and goes with the files' lock."""
+    for ns, sha256 in _archives(partial):
+        target = partial / "code" / ns / sha256
+        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not target.exists():
+            try:
+                _copy(state / "code" / ns / sha256, target)
+            except FileNotFoundError as error:
+                why = f"the archive of code {sha256[:12]} of {ns} is missing: {error.strerror}; push it again"
+                raise BackupError(why) from error
+
+
+def _archives(directory: Path) -> Iterator[tuple[str, str]]:
+    """The archives of code in the directory itself that its records name: namespace and digest."""
+    if not (directory / _RECORDS).exists():
+        return
+    with _opened(directory / _RECORDS) as conn:
+        if conn.execute("SELECT 1 FROM sqlite_master WHERE name = 'code_repo'").fetchone() is None:
+            return
+        for ns, key in conn.execute("SELECT ns, archive_key FROM code_repo WHERE storage = ''").fetchall():
+            sha256 = sha256_of(key)
+            if sha256 is not None:
+                yield ns, sha256
 
 
 def _copy(source: Path, target: Path, most: int | None = None) -> None:

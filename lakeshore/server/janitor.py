@@ -1,7 +1,8 @@
 """Forgets what ended long ago, a little at a time, and removes files that nothing points to any more (K-16, K-26).
 
     by age      rows that ended more than `keep_s` ago
-    by bytes    while the plane is larger than `keep_bytes`, the oldest ended rows, but none younger than a week
+    by bytes    while the state is larger than `keep_bytes`, archives of code that nobody used for a week, then the
+                oldest ended rows, but none younger than a week
 
 Rows leave a tombstone. Forgetting is cut into slices of a few milliseconds, and as long as a slice took the others have
 the writer to themselves. A segment or a payload is removed only when it is older than a grace period, so that nothing
@@ -30,6 +31,7 @@ from ..plane.locks import files_lock
 from ..plane.statements import SQL
 from ..plane.transaction import Transaction
 from .app import PageReader
+from .code_archives import CodeArchives
 from .dispatcher import Dispatcher
 from .forgetting import GRACE_S, PAUSE_S, SLICE_S, collect, in_slice
 
@@ -53,6 +55,7 @@ class Janitor:
 
     def __init__(self, dispatcher: Dispatcher, *, keep_s: float, keep_bytes: int | None = None) -> None:
         self._dispatcher = dispatcher
+        self._code: CodeArchives | None = None
         self._keep_s = keep_s
         self._keep_bytes = keep_bytes
         self._reader = PageReader(dispatcher.plane.path)
@@ -62,6 +65,11 @@ class Janitor:
     def also(self, sweep: Callable[[float], Awaitable[int]]) -> None:
         """Call `sweep(now)` in each sweep: of what others keep. It says how much it forgot."""
         self._others.append(sweep)
+
+    def with_code(self, code: CodeArchives) -> None:
+        """Sweep the archives of code, too, and count them."""
+        self._code = code
+        self.also(code.sweep)
 
     def close(self) -> None:
         """Close the reading connection."""
@@ -123,6 +131,9 @@ class Janitor:
         gone = 0
         if self._keep_bytes is None:
             return 0
+        excess = await self._reader.run(self._bytes) - self._keep_bytes
+        if excess > 0 and self._code is not None:
+            await self._code.shrink(excess, now - WEEK_S)
         while (size := await self._reader.run(self._bytes)) > self._keep_bytes:
             done = await self._forget(now, now - WEEK_S, CHUNK_ROWS)
             await self._drop_segments(now)
@@ -188,14 +199,15 @@ class Janitor:
             logs.forget(sorted(seqs - kept))
 
     def _bytes(self, rows: Rows) -> int:
-        """What the plane takes: used pages, segments, payloads, logs."""
+        """What the plane takes: used pages, segments, payloads, logs, archives of code."""
         ((pages,),) = rows("PRAGMA page_count", {})
         ((free,),) = rows("PRAGMA freelist_count", {})
         ((page,),) = rows("PRAGMA page_size", {})
         journal = self._dispatcher.plane.journal
         logs = 0 if self._dispatcher.plane.logs is None else self._dispatcher.plane.logs.bytes()
+        code = 0 if self._code is None else self._code.bytes()
         segments = sum(_segment(journal, number).stat().st_size for number in journal.segments())
-        return int((pages - free) * page + segments + rows(SQL.blob_bytes, {})[0][0] + logs)
+        return int((pages - free) * page + segments + rows(SQL.blob_bytes, {})[0][0] + logs + code)
 
     async def _give_back(self) -> None:
         """Cut free pages off the database file, where there are many."""

@@ -39,6 +39,7 @@ from .aws import Aws
 from .blobs import URL_TTL_S, BlobStore, Sizes
 from .bootstrap.program import Programs
 from .changes import Changes
+from .code_archives import CodeArchives
 from .cors import Cors
 from .dispatcher import Dispatcher
 from .elasticity.controller import Controller
@@ -165,6 +166,7 @@ async def serve(
         app = _app(
             options, environ, state, gate, policy, records, plane, dispatcher, pages, execs, listeners[0], elasticity
         )
+        janitor.with_code(app.code)
         cors = Cors(frozenset(options.cors_origins))
         http = HttpServer(handler_of(app, cors), limits=Limits(), render_error=partial(_render, cors))
         app.http.append(http)
@@ -235,6 +237,7 @@ def _app(
         identity=Identity(records, policy),
         releases=releases,
         blobs=blobs,
+        code=CodeArchives(records, state.root),
         submissions=submissions,
         scheduler=Scheduler(dispatcher, records, submissions),
         orders=orders,

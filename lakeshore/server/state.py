@@ -5,6 +5,7 @@
       records.db                           namespaces, tokens, daemons' keys
       execs.db        exec-logs/           commands on workers, and what they print
       releases/                            files that daemons update to
+      code/                                archives of code
       secrets.key                          32 random bytes, base64; SECRETS_KEY wins
       secrets.key.next                     while secrets move to another key (`rekeying.py`)
       admin.token                          minted once; LAKESHORE_ADMIN_TOKEN is accepted besides it

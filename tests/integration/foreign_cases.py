@@ -305,6 +305,7 @@ BODIES: dict[str, Callable[[Has], Any]] = {
     f"POST {_NS}/exec": lambda has: {"command": "true", "queue": has["queue"]},
     f"POST {_NS}/workers/{{id}}/exec": lambda _has: {"command": "true"},
     f"POST {_NS}/payloads": lambda _has: b"raw",
+    f"POST {_NS}/code-archives": lambda _has: b"raw",
     f"POST {_NS}/payloads/presign": lambda has: {"op": "put", "size": 1, "job_id": new_id(), "kind": "args"},
     f"POST {_NS}/invocations/prune": lambda _has: {"olderThanHours": 0, "dryRun": False, "queue": "nobodys"},
     f"POST {_NS}/tokens": _fresh(),
@@ -363,6 +364,8 @@ BESIDE: dict[str, dict[str, Any]] = {
 }
 """What must stand beside a field; null takes away."""
 AT_ONCE = ("timeout_s=0", "hold_s=0", "wait_s=0")
+REQUIRED = {f"POST {_NS}/code-archives": {"remote": new_id, "commit": lambda: "0" * 40}}
+"""What a query must say."""
 
 
 def request(row: Row, own: Has, other: Has, asked: list[Place], ns: str) -> tuple[str, Any, list[str]]:
@@ -376,6 +379,8 @@ def request(row: Row, own: Has, other: Has, asked: list[Place], ns: str) -> tupl
     path = fill(row.pattern, {**fields, "ns": ns})
     query = [] if is_closed(stated_of(row.handler).query) else [*AT_ONCE]
     query += [f"{place.field}={_text(place, other)}" for place in asked if place.where == "query"]
+    said = {place.field for place in asked if place.where == "query"}
+    query += [f"{name}={text()}" for name, text in REQUIRED.get(named(row), {}).items() if name not in said]
     path += "?" + "&".join(query)
     body = bodies(row, own)
     if isinstance(body, dict):

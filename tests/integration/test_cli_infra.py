@@ -398,44 +398,60 @@ def repository(space: Space) -> str:
     return git("rev-parse", "HEAD")
 
 
-@pytest.mark.inventory("C-170", "C-171", "C-615")
-@pytest.mark.inventory("C-029", "C-1160")
-def test_a_commit_that_is_archived_is_not_sent_again(typed: Run, space: Space, repository: str) -> None:
-    assert typed("storage add code-staging --kind s3 --bucket b")[0] == 0
+@pytest.mark.inventory("C-171", "C-029", "C-861")
+def test_a_commit_is_archived_once_and_kept_by_the_control_plane(typed: Run, space: Space, repository: str) -> None:
     code, out, err = typed("code push")
-    assert (code, out, err.partition("\n")[0]) == (1, "", "error: not built yet: code archives")
-    row = {"remote": "https://example.com/r.git", "commit": repository, "archiveKey": f"code/{repository}.tar.gz"}
-    space.made("code-repos", row)
-    for line in ("code push", "code push --storage other"):
-        code, out, _ = typed(line)
-        assert (code, out) == (0, f"already archived  {repository[:12]}  code/{repository}.tar.gz\n")
+    assert (code, out.split()[:2], err) == (0, ["archived", repository[:12]], "")
+    (row,) = space("GET", "code-repos").body["codeRepos"]
+    assert (row["remote"], row["storageName"], row["ref"]) == ("https://example.com/r.git", None, None)
+    code, out, _ = typed("code push")
+    assert (code, out) == (0, f"already archived  {repository[:12]}  {row['archiveKey']}\n")
     told = json.loads(typed("code push --json")[1])
     assert (told["alreadyArchived"], told["commit"]) == (True, repository)
+    assert typed("code list")[1].split("\n")[1].startswith(repository[:12])
+
+
+@pytest.mark.inventory("C-170", "C-615", "C-1160")
+def test_a_commit_that_is_in_a_storage_is_not_sent_again(typed: Run, space: Space, repository: str) -> None:
+    assert typed("storage add code-staging --kind s3 --bucket b")[0] == 0
+    row = {"remote": "https://example.com/r.git", "commit": repository, "archiveKey": f"code/{repository}.tar.gz"}
+    space.made("code-repos", row)
+    code, out, _ = typed("code push --storage code-staging")
+    assert (code, out) == (0, f"already archived  {repository[:12]}  code/{repository}.tar.gz\n")
 
 
 @pytest.mark.inventory("C-172", "C-616", "C-1161")
 def test_a_tree_with_changes_is_refused_unless_it_is_meant(typed: Run, space: Space, repository: str) -> None:
-    assert typed("storage add code-staging --kind s3 --bucket b")[0] == 0
-    row = {"remote": "https://example.com/r.git", "commit": repository, "archiveKey": "k"}
-    space.made("code-repos", row)
     Path("a.py").write_text("a = 2\n")
+    Path("new.py").write_text("b = 3\n")
+    Path(".gitignore").write_text("*.secret\n")
+    Path("x.secret").write_text("s\n")
+    Path("__pycache__").mkdir()
+    Path("__pycache__/a.pyc").write_text("c\n")
     code, out, err = typed("code push")
     assert (code, out, "--dirty" in err) == (2, "", True)
-    code, _, err = typed("code push --dirty")
-    assert (code, err.partition("\n")[0]) == (1, "error: not built yet: code archives"), "not the commit's own archive"
-    assert Path("a.py").read_text() == "a = 2\n" and git("stash", "list") == ""
+    before = git("status", "--porcelain")
+    code, out, err = typed("code push --dirty")
+    assert (code, out.split()[0], err) == (0, "archived", "")
+    assert git("status", "--porcelain") == before and git("stash", "list") == "", "the tree is as it was"
+    (row,) = space("GET", "code-repos").body["codeRepos"]
+    assert row["commit"] != repository and row["ref"].startswith("refs/snapshots/run-")
+    assert git("ls-tree", "--name-only", row["commit"]).split() == [".gitignore", "a.py", "new.py"]
+    assert typed("code push --dirty")[1].startswith("already archived"), "the same content is the same commit"
+    Path("a.py").write_text("a = 4\n")
+    assert typed("code push --dirty")[1].startswith("archived")
 
 
 @pytest.mark.inventory("C-173", "C-1162")
 def test_a_storage_that_is_not_there_is_told_with_the_command_that_adds_it(
     typed: Run, space: Space, repository: str
 ) -> None:
-    code, _, err = typed("code push")
+    code, _, err = typed("code push --storage code-staging")
     says = "storage add code-staging --kind s3 --kwarg bucket=<your-bucket> --kwarg 'creds.$secret=<aws-creds>'"
     assert (code, f"hint: lakeshore {says}" in err) == (1, True)
     filled = says.replace("<your-bucket>", "b").replace("<aws-creds>", "aws-prod-keys")
     assert typed(filled)[0] == 0
-    assert typed("code push")[2].startswith("error: not built yet")
+    assert typed("code push --storage code-staging")[2].startswith("error: not built yet")
 
 
 def test_where_there_is_no_repository_it_is_said(typed: Run, space: Space, tmp_path: Path) -> None:
@@ -444,8 +460,19 @@ def test_where_there_is_no_repository_it_is_said(typed: Run, space: Space, tmp_p
     code, _, err = typed("code push")
     assert (code, "no commit" in err) == (2, True)
     git("commit", "-q", "--allow-empty", "-m", "one")
-    code, _, err = typed("code push")
-    assert (code, "no remote" in err) == (2, True)
+    code, out, _ = typed("code push")
+    assert (code, out.split()[0]) == (0, "archived"), "a repository without a remote goes by the name of its directory"
+    assert space("GET", "code-repos").body["codeRepos"][0]["remote"] == f"local:{Path.cwd().name}"
+
+
+def test_an_archive_is_removed_by_the_first_digits_of_its_commit(typed: Run, space: Space, repository: str) -> None:
+    assert typed("code push")[0] == 0
+    for line, said in (("abc", "6 digits"), ("0123456789", "code list")):
+        code, _, err = typed(f"code remove {line}")
+        assert (code, said in err) == (1, True)
+    code, out, _ = typed(f"code remove {repository[:8]}")
+    assert (code, out) == (0, f"removed  {repository[:12]}  https://example.com/r.git\n")
+    assert typed("code list")[:2] == (0, "")
 
 
 @pytest.mark.inventory("C-174", "C-617", "C-618")

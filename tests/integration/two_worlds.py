@@ -156,6 +156,8 @@ class World:
         self.add("storages", name=has["storage"], kind="s3", config={"bucket": f"{mark}-bucket", "creds": secret})
         repo = {"remote": has["remote"], "commit": has["commit"], "archiveKey": has["archive"], "ref": has["ref"]}
         has["repo"] = self.add("code-repos", storageName=has["storage"], **repo)["id"]
+        kept = f"code-archives?remote={mark}-kept&commit={has['commit']}"
+        has["kept archive"] = self.made("POST", self.own(kept), mark.encode(), raw=True)["archiveKey"]
         self.add("queues", name=has["queue"], description=f"{mark} says", providerRef=has["provider"])
         every = {"every": HOUR, "envelope": b64(CALL.to_bytes())}
         self.add("schedules", name=has["schedule"], queue=has["queue"], **every)
@@ -300,6 +302,8 @@ SEGMENTS = {
     "tunnels": "tunnel",
     "mounts": "mount",
     "storages": "storage",
+    "code-repos": "repo",
+    "code-archives": "kept archive",
     "enroll-tokens": "enroll token",
     "nymph-releases": "release",
 }
@@ -321,7 +325,7 @@ def fill(pattern: str, has: dict[str, Any]) -> str:
     path = pattern.replace("...}", "}")
     for name, kind in parameters(pattern).items():
         value = str(has.get(kind, "none"))
-        path = path.replace(f"{{{name}}}", quote(value, safe="/" if kind == "payload" else ""))
+        path = path.replace(f"{{{name}}}", quote(value, safe="/" if kind in ("payload", "kept archive") else ""))
     return path
 
 

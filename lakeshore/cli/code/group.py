@@ -1,34 +1,44 @@
 """`lakeshore code`: archives of git trees, for workers that do not have the code.
 
-`push` looks whether the commit is archived, and whether there is a storage for it. The archive itself is not made yet.
+`push` archives the commit that is checked out, once; the control plane keeps it. What a call by reference does by
+itself is the same, so `push` is for a tree with changes, and for seeing what goes wrong.
 Reference: cli/examples/storage-code-mounts.md, "Code"; C-170…C-174.
 """
 
 from __future__ import annotations
 
+import os
+import tempfile
+import time
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import click
 
+from lakeshore.archives.errors import ArchiveError, NoTree
+from lakeshore.archives.packing import pack
+from lakeshore.archives.trees import Tree, note_of_snapshot, snapshot, tree_at
 from lakeshore.client.code import CodeRepos
 from lakeshore.client.errors import ApiError
 from lakeshore.client.storages import Storages
+from lakeshore.wire.names import Ulids
 
+from ..exits import ExitCode
 from ..failures import Failure
 from ..groups import Group
 from ..listing import Listing, first, json_option, limit_options
 from ..named import Named
 from ..output import age, plain, print_json
 from ..server import connect, server_options
-from .tree import read_tree
 
-USUAL_STORAGE = "code-staging"
 MOST = 200
 SHORT = 12
+LEAST = 6
+"""Digits of a commit that name it."""
 
 
-@click.group(cls=Group, aliases={"ls": "list"})
+@click.group(cls=Group, aliases={"ls": "list", "rm": "remove"})
 def code() -> None:
     """Archives of git trees, for workers that do not have the code."""
 
@@ -38,28 +48,46 @@ def code() -> None:
     "--storage",
     "storage",
     type=Named("storages"),
-    default=USUAL_STORAGE,
-    show_default=True,
     metavar="<name>",
-    help="Where it goes.",
+    help="Where it goes (default: the control plane keeps it).",
 )
-@click.option("--dirty", is_flag=True, help="With what is not committed.")
+@click.option(
+    "--dirty", is_flag=True, help="With what is not committed, new files included; what git ignores stays here."
+)
 @json_option
 @server_options
 @click.pass_context
-def push(ctx: click.Context, storage: str, dirty: bool, as_json: bool) -> None:
+def push(ctx: click.Context, storage: str | None, dirty: bool, as_json: bool) -> None:
     """Archive the commit that is checked out here."""
-    tree = read_tree(dirty=dirty)
-    with connect(ctx) as server:
-        there = next(CodeRepos(server).each(remote=tree.remote, commit=tree.commit), None)
-        if there is None:
-            _need_storage(Storages(server), storage)
-    if there is None:
-        raise Failure("not built yet: code archives", hint="until then, run the worker where your modules are")
+    try:
+        tree = tree_at(Path.cwd())
+        if tree.change is not None and not dirty:
+            raise Failure(
+                f"the working tree has changes that are not committed ({tree.change})",
+                hint="commit them, or send them as they are with --dirty",
+                code=ExitCode.USAGE,
+            )
+        commit = tree.head if tree.change is None else snapshot(tree)
+        with connect(ctx) as server:
+            repos = CodeRepos(server)
+            row = _found(repos, tree, commit)
+            if row is None:
+                if storage is not None:
+                    _need_storage(Storages(server), storage)
+                row = _sent(repos, tree, commit)
+            else:
+                row = {**row, "alreadyArchived": True}
+        if tree.change is not None:
+            note_of_snapshot(tree, commit)
+    except NoTree as error:
+        raise Failure(str(error), hint="cd into a git repository with a commit", code=ExitCode.USAGE) from error
+    except ArchiveError as error:
+        raise Failure(str(error)) from error
     if as_json:
-        print_json({**there, "alreadyArchived": True})
+        print_json(row)
     else:
-        click.echo(f"already archived  {tree.commit[:SHORT]}  {plain(there.get('archiveKey'))}")
+        what = "already archived" if row["alreadyArchived"] else "archived"
+        click.echo(f"{what}  {commit[:SHORT]}  {plain(row.get('archiveKey'))}")
 
 
 @code.command("list")
@@ -84,6 +112,52 @@ def list_(ctx: click.Context, remote: str | None, limit: int, every: bool, as_js
     ).print()
 
 
+@code.command()
+@click.argument("commit", metavar="<commit>")
+@json_option
+@server_options
+@click.pass_context
+def remove(ctx: click.Context, commit: str, as_json: bool) -> None:
+    """Forget the archives of a commit, named by its first digits. Calls that wait for it fail."""
+    with connect(ctx) as server:
+        repos = CodeRepos(server)
+        rows = [row for row in repos.each() if len(commit) >= LEAST and str(row["commit"]).startswith(commit)]
+        if not rows:
+            hint = "`lakeshore code list` shows them" if len(commit) >= LEAST else f"name {LEAST} digits or more"
+            raise Failure(f"no archive of a commit {commit!r}", hint=hint)
+        if len({row["commit"] for row in rows}) > 1:
+            raise Failure(f"{len(rows)} commits begin with {commit!r}", hint="name more of its digits")
+        gone = [repos.remove(str(row["id"])) for row in rows]
+    if as_json:
+        print_json(gone)
+    for row in gone if not as_json else ():
+        click.echo(f"removed  {str(row['commit'])[:SHORT]}  {plain(row.get('remote'))}")
+
+
+def _found(repos: CodeRepos, tree: Tree, commit: str) -> dict[str, Any] | None:
+    try:
+        return next(repos.each(remote=tree.remote, commit=commit), None)
+    except ApiError as error:
+        if error.status != 404:
+            raise
+        return None  # the namespace is new: sending makes it, where that may be
+
+
+def _sent(repos: CodeRepos, tree: Tree, commit: str) -> dict[str, Any]:
+    run = Ulids(lambda: time.time_ns() // 1_000_000, os.urandom).new()
+    with tempfile.TemporaryDirectory(prefix="lakeshore-code-") as place:
+        packed = pack(tree.top, commit, Path(place, "code.tar.gz"))
+        with packed.path.open("rb") as file:
+            return repos.keep(
+                file,
+                size=packed.size,
+                sha256=packed.sha256,
+                remote=tree.remote,
+                commit=commit,
+                ref=None if commit == tree.head else f"refs/snapshots/run-{run}",
+            )
+
+
 def _need_storage(storages: Storages, name: str) -> None:
     try:
         storages.show(name)
@@ -93,8 +167,11 @@ def _need_storage(storages: Storages, name: str) -> None:
         raise Failure(
             f"there is no storage {name!r} for the archive",
             hint=f"lakeshore storage add {name} --kind s3 --kwarg bucket=<your-bucket> "
-            "--kwarg 'creds.$secret=<aws-creds>'",
+            "--kwarg 'creds.$secret=<aws-creds>'; without --storage the control plane keeps it",
         ) from error
+    raise Failure(
+        "not built yet: archives of code in a storage", hint="leave --storage out: the control plane keeps the archive"
+    )
 
 
 def _cells(row: dict[str, Any], now: datetime) -> tuple[str, ...]:

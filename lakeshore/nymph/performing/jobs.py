@@ -22,6 +22,7 @@ import trio
 from lakeshore.wire.messages import Pair
 
 from ..clocks import now
+from ..code import Code
 from ..core import endings, events, instructions
 from ..core.events import Event
 from ..execs import PayloadError
@@ -29,7 +30,7 @@ from ..keeping.client import KeeperError, KeeperLost, Kept
 from ..leftovers import Leftovers
 from ..payloads import Payloads
 from ..relay import Followed
-from ..runners.process import Outcome, Refused, Run, failed
+from ..runners.process import JobCode, Outcome, Refused, Run, failed
 from ..runners.registry import Runners
 from ..workdir import made_root
 from .line import Line
@@ -74,13 +75,14 @@ class Jobs:
         *,
         root: Path,
         payloads: Payloads,
+        code: Code,
         leftovers: Leftovers,
         may_begin: Callable[[str, int], bool],
         flags: tuple[str, ...] = (),
     ) -> None:
         self._tell, self._nursery, self._line = tell, nursery, line
         self._pending, self._may_begin, self._flags = pending, may_begin, flags
-        self._root, self._payloads, self._leftovers = root, payloads, leftovers
+        self._root, self._payloads, self._code, self._leftovers = root, payloads, code, leftovers
         self._one_at_a_time = trio.Lock()
         self._jobs: dict[Pair, _Job] = {}
         self._vouched_until = -math.inf
@@ -176,7 +178,8 @@ class Jobs:
     async def _live(self, job: _Job) -> Map:
         with job.before:
             async with self._arguments(job) as args:
-                run = run_of(job.body, args=args, flags=self._flags)
+                code = None if job.body.get("script") is not None else await self._code.of(args)
+                run = run_of(job.body, args=args, flags=self._flags, code=code)
                 await self._line.ready()
                 runner = self._runners.of(run)
                 async with runner.turns or nullcontext():
@@ -288,7 +291,7 @@ class Jobs:
             log.exception("%s.%s is not cleared away", *job.pair)
 
 
-def run_of(body: Map, *, args: bytes | Path, flags: tuple[str, ...] = ()) -> Run:
+def run_of(body: Map, *, args: bytes | Path, flags: tuple[str, ...] = (), code: JobCode | None = None) -> Run:
     """What a runner is told, of the `run` command's body; `flags` are the daemon's own."""
     script = body.get("script")
     as_user = body.get("as_user")
@@ -304,6 +307,7 @@ def run_of(body: Map, *, args: bytes | Path, flags: tuple[str, ...] = ()) -> Run
         attempt=int(body.get("attempt") or 1),
         first_seq=int(body.get("first_seq") or 0),
         flags=flags,
+        code=code,
     )
 
 

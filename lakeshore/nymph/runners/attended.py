@@ -99,8 +99,9 @@ class AttendedRunner(ProcessRunner):
     async def _begin(self, run: Run, private: Path) -> Kept:
         owner = None if run.as_user is None else Account.named(run.as_user)
         more = await self._place.prepare(run, self._environ, private)
-        await trio.to_thread.run_sync(Workdir.create, self._root, run.invocation_id, run.args, owner)
         workdir = Workdir.at(self._root, run.invocation_id)
+        run, archive = run.with_code(workdir.path, beside=True)
+        await trio.to_thread.run_sync(Workdir.create, self._root, run.invocation_id, run.args, owner, archive)
         try:
             plan = self._place.plan(run, workdir, self._environ, owner)
             order = await trio.to_thread.run_sync(self._order, run, workdir, plan, more)

@@ -28,7 +28,7 @@ from ..brief import Brief
 from ..keeping.client import Exit, KeeperClient, Kept, NotSpawned, Order
 from ..keeping.job import GRACE_S
 from ..warm import Warm
-from ..workdir import FRAMES, Account, Workdir, WorkdirError
+from ..workdir import CODE, FRAMES, Account, Workdir, WorkdirError
 from .given import pairs, seconds
 from .interpreter import explained
 from .library import readable_by
@@ -45,6 +45,15 @@ AT_ONCE = 8
 SMALL = 64 << 10
 """Bytes that are not worth a thread."""
 _STRIPPED = ("LAKESHORE_", "LAKESHORED_", "DREAMLAKE_", "PYTHON", "SECRETS_KEY")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobCode:
+    """What a job is told of the commit that its call was made in: where it is on this host, or why it is not."""
+
+    tree: Path | None = None
+    archive: Path | None = None
+    error: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +74,22 @@ class Run:
     """Of the entry: `--allow-pickled` and the like, by the daemon's policy."""
     env: Mapping[str, str] = field(default_factory=dict)
     """What the daemon adds, after everything else."""
+    code: JobCode | None = None
+    """The commit that the call was made in."""
+
+    def with_code(self, workdir: Path, *, beside: bool) -> tuple[Run, Path | None]:
+        """The same with its commit in its environment; and the archive that goes into its directory then, where
+        (`beside`) it cannot read what is the daemon's.
+        """
+        code = self.code
+        if code is None:
+            return self, None
+        archive = code.archive if beside else None
+        if code.error is not None:
+            told = {"DREAMLAKE_CODE_ERROR": code.error}
+        else:
+            told = {"DREAMLAKE_CODE": str(code.tree if archive is None else workdir / CODE)}
+        return replace(self, env={**self.env, **told}), archive
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,7 +162,8 @@ class ProcessRunner:
         """Prepare and begin; Refused when it cannot be."""
         try:
             owner = None if run.as_user is None else Account.named(run.as_user)
-            made_of = self._root, run.invocation_id, run.args, owner
+            run, archive = run.with_code(Workdir.at(self._root, run.invocation_id).path, beside=owner is not None)
+            made_of = self._root, run.invocation_id, run.args, owner, archive
             if owner is None and isinstance(run.args, bytes) and len(run.args) <= SMALL:
                 await self._brief.run(Workdir.create, *made_of)
             else:

@@ -8,7 +8,9 @@ Each is written whole or not at all, and of the two the last run left one. It is
 nothing and tries nothing again; whoever started it does. DREAMLAKE_INVOCATION_ID names the invocation. With
 LAKESHORE_URL, the body's own submits go there; with DREAMLAKE_CLAIM as well (and DREAMLAKE_FIRST_SEQ and
 DREAMLAKE_ATTEMPT when they are not 0 and 1) its yields are posted there as they come. With DREAMLAKE_FRAMES, the name
-of a directory, they are written there instead (`frame_files`), and a daemon posts them.
+of a directory, they are written there instead (`frame_files`), and a daemon posts them. With DREAMLAKE_CODE, the tree
+or the archive of the call's commit, which a daemon fetched, modules that are not here are imported from there
+(`code_mount`).
 Reference: api/function-protocol.md, "The workdir contract"; nymph/daemons.md.
 """
 
@@ -24,6 +26,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from lakeshore.archives.stamp import MARK
 from lakeshore.wire import Envelope
 from lakeshore.wire.errors import WireError
 
@@ -71,9 +74,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         runtime_policy=given.runtime_policy,
         plane=plane,
     )
+    early = _prepared(work.envelope, plane, given.runtime_policy) if MARK in work.envelope else None
     with Interrupter(at_once=False) as interrupter, _stopped_by_signals(interrupter):
         interrupter.start(None)
-        ending = execute(work, lambda _work: _sink(plane, work, frames), setup, interrupter)
+        ending = early or execute(work, lambda _work: _sink(plane, work, frames), setup, interrupter)
     if plane is not None:
         with contextlib.suppress(DispatchError):
             plane.close()
@@ -135,6 +139,16 @@ def _plane(bearer: str | None) -> Any:
     from ..http_dispatch import HttpDispatch  # at its wall: without a plane no HTTP client is loaded
 
     return HttpDispatch(url, token=bearer, namespace=os.environ.get("LAKESHORE_NAMESPACE") or "default")
+
+
+def _prepared(data: bytes, plane: Any, runtime_policy: str) -> Ending | None:
+    """What a call needs of its commit can be imported; else its ending."""
+    if os.environ.get("LAKESHORE_CODE", "").strip().lower() == "off":
+        return None
+    from ..code_mount import Mount, given_by_daemon, got_from  # at its wall: most calls run what is here
+
+    get = given_by_daemon(os.environ) or (None if plane is None else got_from(plane))
+    return None if get is None else Mount(get, alone=False, runtime_policy=runtime_policy).prepare(data, fresh=True)
 
 
 def _sink(plane: Any, work: Work, frames: str | None) -> FrameSink:

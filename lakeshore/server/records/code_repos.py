@@ -17,8 +17,8 @@ from .statements import SQL
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CodeRepoRow:
-    """One archive: the object `archive_key` of the storage `storage`. `ref` names a snapshot of a tree that had changes
-    (None for a commit's own); `created_at` is Unix seconds.
+    """One archive: the object `archive_key` of the storage `storage`, "" for what the server keeps itself. `ref` names
+    a snapshot of a tree that had changes (None for a commit's own); `created_at` is Unix seconds.
     """
 
     ns: str
@@ -51,10 +51,20 @@ class CodeRepoRows:
         found = [row for row in self._rows.values() if row.ns == ns and remote in (None, row.remote)]
         return sorted(found, key=lambda row: row.id, reverse=True)
 
+    def all(self) -> list[CodeRepoRow]:
+        """Every namespace's."""
+        return list(self._rows.values())
+
     async def add(self, row: CodeRepoRow, *notes: Statement) -> None:
         """Add one, with `turn` held and none there for its commit."""
         values = {field.name: getattr(row, field.name) for field in fields(row)}
         await self._write(((SQL.add_code_repo, values), *notes), functools.partial(self._keep, row))
+
+    async def remove(self, row: CodeRepoRow, *notes: Statement) -> None:
+        """Forget one, with `turn` held."""
+        await self._write(
+            ((SQL.drop_code_repo, {"ns": row.ns, "id": row.id}), *notes), functools.partial(self._drop, row)
+        )
 
     def forget(self, ns: str) -> None:
         """A namespace's are gone from the file."""
@@ -62,3 +72,6 @@ class CodeRepoRows:
 
     def _keep(self, row: CodeRepoRow) -> None:
         self._rows[row.ns, row.remote, row.commit_hash] = row
+
+    def _drop(self, row: CodeRepoRow) -> None:
+        self._rows.pop((row.ns, row.remote, row.commit_hash), None)

@@ -382,6 +382,9 @@ SELECT ns, id, remote, commit_hash, ref, archive_key, storage, created_at FROM c
 INSERT INTO code_repo (ns, id, remote, commit_hash, ref, archive_key, storage, created_at)
 VALUES (:ns, :id, :remote, :commit_hash, :ref, :archive_key, :storage, :created_at)
 
+-- name: drop_code_repo
+DELETE FROM code_repo WHERE ns = :ns AND id = :id
+
 -- name: drop_code_repos_of
 DELETE FROM code_repo WHERE ns = :ns
 

@@ -234,6 +234,9 @@ TABLE: Final = (
     _row("POST", f"{_STORAGE}/credentials", "named", storages.credentials),
     _row("GET", f"{_NS}/code-repos", "named", code_repos.listing, PRODUCE),
     _row("POST", f"{_NS}/code-repos", "named", code_repos.register, PRODUCE, creates=True),
+    _row("DELETE", f"{_NS}/code-repos/{{id}}", "named", code_repos.remove),
+    _row("POST", f"{_NS}/code-archives", "named", code_repos.keep, PRODUCE, creates=True),
+    _row("GET", f"{_NS}/code-archives/{{key...}}", "named", code_repos.fetch, WORK),
     # queues
     _row("GET", f"{_NS}/queues", "named", queues.listing),
     _row("POST", f"{_NS}/queues", "named", queues.create),

@@ -1,0 +1,169 @@
+"""Archives of code end to end: a function runs on a host that does not have its module, because its commit travels."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from code_trees import ROOT, WORK, Tree, Worker, produce
+from served import Served
+from spaces import Space
+
+SUBMIT = """
+import json, work
+print(json.dumps(work.{call}))
+"""
+
+
+@pytest.fixture
+def space(server: Served) -> Space:
+    return Space(server)
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Tree:
+    return Tree(tmp_path / "tree", {"work.py": WORK, "helper.py": "FACTOR = 3\n"})
+
+
+def asked(space: Space, tree: Tree, call: str, **more: str) -> object:
+    return json.loads(produce(space.server.url, tree.top, SUBMIT.format(call=call), ns=space.ns, **more)[0])
+
+
+def test_a_function_runs_on_a_worker_that_has_not_its_module(space: Space, tree: Tree, tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    with Worker(space.server.url, tmp_path / "empty", ns=space.ns, LAKESHORE_HOME=str(home)):
+        assert asked(space, tree, "scaled(14)") == 42
+        file, helper, _pid, _path = asked(space, tree, "places()")  # type: ignore[misc]
+        there = home / "code" / tree.head
+        assert Path(file).is_relative_to(there) and Path(helper).is_relative_to(there)
+        assert asked(space, tree, "counted(4)") == [0, 3, 6, 9]
+    rows = space("GET", "code-repos").body["codeRepos"]
+    assert [(row["commit"], row["storageName"], row["remote"]) for row in rows] == [
+        (tree.head, None, "https://x.example/r.git")
+    ]
+
+
+def test_a_second_call_of_a_commit_sends_and_fetches_nothing(space: Space, tree: Tree, tmp_path: Path) -> None:
+    program = """
+    import json, work
+    first = work.scaled(1)
+    from lakeshore.sdk.default_plane import default_dispatch
+    plane = default_dispatch()
+    def refuse(*_, **__): raise AssertionError("git was asked, or an archive sent, once more")
+    plane._state().code()._sender.sent = plane._state().code()._stamp = refuse
+    print(first + work.scaled(2))
+    """
+    at = tmp_path / "empty"
+    with Worker(space.server.url, at, ns=space.ns, LAKESHORE_HOME=str(tmp_path / "home")) as worker:
+        assert produce(space.server.url, tree.top, program, ns=space.ns)[0] == "9"
+        first = list((tmp_path / "home" / "code").glob("*/*/whole.json"))
+        made = [(path, path.stat().st_ino) for path in first]
+        assert asked(space, tree, "scaled(3)") == 9
+    assert worker.said().count("replace") == 0
+    with Worker(space.server.url, at, ns=space.ns, LAKESHORE_HOME=str(tmp_path / "home")):
+        assert asked(space, tree, "scaled(4)") == 12
+    assert [(path, path.stat().st_ino) for path in first] == made, "what is unpacked is used again"
+    assert len(space("GET", "code-repos").body["codeRepos"]) == 1
+
+
+def test_a_long_lived_worker_runs_each_call_with_the_modules_of_its_own_commit(
+    space: Space, tree: Tree, tmp_path: Path
+) -> None:
+    """The function is the same in both commits; what it imports is not."""
+    with Worker(space.server.url, tmp_path / "empty", ns=space.ns, LAKESHORE_HOME=str(tmp_path / "home")) as worker:
+        assert asked(space, tree, "scaled(1)") == 3
+        older = Tree(tmp_path / "older", {"work.py": WORK, "helper.py": "FACTOR = 3\n"})
+        tree.commit({"helper.py": "FACTOR = 5\n"})
+        assert [asked(space, tree, "scaled(1)"), asked(space, older, "scaled(1)")] == [5, 3]
+        assert asked(space, tree, "scaled(2)") == 10
+        rows = space("GET", "invocations?limit=50").body["invocations"]
+        assert {row["attempt"] for row in rows} == {1}, "a call that was given back unbegun has not been tried"
+    assert worker.said().count("a fresh process takes over") >= 2
+
+
+@pytest.mark.parametrize("stale", [False, True])
+def test_what_a_worker_has_itself_comes_first_unless_it_is_another_version(
+    space: Space, tree: Tree, tmp_path: Path, stale: bool
+) -> None:
+    here = tmp_path / "checkout"
+    here.mkdir()
+    (here / "work.py").write_text(WORK.replace("FACTOR * x", "FACTOR + x") if stale else WORK)
+    (here / "helper.py").write_text("FACTOR = 1000\n")  # as what git does not keep: it is not looked at
+    with Worker(space.server.url, here, ns=space.ns, LAKESHORE_HOME=str(tmp_path / "home")):
+        assert asked(space, tree, "scaled(2)") == (6 if stale else 2000)
+    assert (tmp_path / "home" / "code").exists() == stale
+
+
+def test_archives_are_looked_at_first_or_never_where_that_is_said(space: Space, tree: Tree, tmp_path: Path) -> None:
+    here = tmp_path / "checkout"
+    here.mkdir()
+    (here / "work.py").write_text(WORK)
+    (here / "helper.py").write_text("FACTOR = 1000\n")
+    home = {"LAKESHORE_HOME": str(tmp_path / "home"), "ns": space.ns}
+    with Worker(space.server.url, here, LAKESHORE_CODE="first", **home):
+        assert asked(space, tree, "scaled(2)") == 6
+    with Worker(space.server.url, tmp_path / "empty", LAKESHORE_CODE="off", **home):
+        assert "cannot import module 'work'" in failure(space, tree)
+    with Worker(space.server.url, tmp_path / "empty", **home):
+        assert "cannot import module 'work'" in failure(space, tree, LAKESHORE_CODE="off")
+
+
+def failure(space: Space, tree: Tree, **more: str) -> str:
+    program = """
+    import work
+    try:
+        print(work.scaled(1))
+    except Exception as error:
+        print(error)
+    """
+    return str(produce(space.server.url, tree.top, program, ns=space.ns, **more)[0])
+
+
+def test_the_interpreters_modules_and_ours_are_hidden_by_no_archive(space: Space, tree: Tree, tmp_path: Path) -> None:
+    tree.commit({"json.py": "raise RuntimeError\n", "secrets.py": "raise RuntimeError\n", "lakeshore/__init__.py": ""})
+    tree.commit({"work.py": WORK.replace("def scaled(x):\n", "def scaled(x):\n    import secrets, lakeshore.wire\n")})
+    program = "import sys; sys.path.append('tree'); import work; print(work.scaled(2))"
+    for first in ("", "first"):
+        home = str(tmp_path / f"home{first}")
+        with Worker(space.server.url, tmp_path / "empty", ns=space.ns, LAKESHORE_HOME=home, LAKESHORE_CODE=first):
+            assert produce(space.server.url, tmp_path, program, ns=space.ns, PYTHONPATH=str(ROOT))[0] == "6"
+
+
+def test_a_module_in_a_subdirectory_is_imported_as_it_was(space: Space, tmp_path: Path) -> None:
+    files = {"py/src/proj/__init__.py": "", "py/src/proj/work.py": WORK.replace("from helper", "from .helper")}
+    files |= {"py/src/proj/helper.py": "from shared import FACTOR\n", "py/lib/shared.py": "FACTOR = 7\n"}
+    Tree(tmp_path / "tree", files)
+    program = "import sys; sys.path.insert(0, '../lib'); from proj import work; print(work.scaled(3))"
+    with Worker(space.server.url, tmp_path / "empty", ns=space.ns, LAKESHORE_HOME=str(tmp_path / "home")):
+        at = tmp_path / "tree" / "py" / "src"
+        assert produce(space.server.url, at, program, ns=space.ns)[0] == "21"
+
+
+def test_a_tree_with_changes_has_no_stamp_and_says_so_once(space: Space, tree: Tree, tmp_path: Path) -> None:
+    tree.write({"helper.py": "FACTOR = 11\n"})
+    program = """
+    import work
+    ids = [work.scaled.submit(1), work.scaled.submit(2), work.places.submit()]
+    print(len(ids))
+    """
+    out, err = produce(space.server.url, tree.top, program, ns=space.ns)
+    assert (out, err.count("changes that are not committed"), "helper.py" in err) == ("3", 1, True)
+    assert produce(space.server.url, tree.top, program, ns=space.ns, PYTHONWARNINGS="ignore")[0] == "3"
+    assert space("GET", "code-repos").body["codeRepos"] == []
+
+
+@pytest.mark.parametrize("kind", ["no repository", "no commit", "not tracked", "ignored"])
+def test_code_that_git_does_not_keep_is_submitted_as_ever(space: Space, tmp_path: Path, kind: str) -> None:
+    top = tmp_path / "tree"
+    if kind == "no repository":
+        top.mkdir()
+    elif kind == "no commit":
+        Tree(top)
+    else:
+        Tree(top, {".gitignore": "work.py\nhelper.py\n" if kind == "ignored" else "x\n"})
+    (top / "work.py").write_text(WORK)
+    (top / "helper.py").write_text("FACTOR = 2\n")
+    out, err = produce(space.server.url, top, "import work; print(len(work.scaled.submit(1)))", ns=space.ns)
+    assert (out, err) == ("26", "")
+    assert space("GET", "code-repos").status == 404 or space("GET", "code-repos").body["codeRepos"] == []
