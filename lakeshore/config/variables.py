@@ -29,6 +29,8 @@ KNOWN: dict[str, str] = {
     "LAKESHORE_ENV": "production: `lakeshore serve` insists on LAKESHORE_ADMIN_TOKEN and SECRETS_KEY",
     "LAKESHORE_WORKER_GONE_S": "silence after which the server calls a daemon gone (default 600)",
     "LAKESHORE_PUBLIC_URL": "the address under which others reach the server",
+    "LAKESHORE_SSH_CONFIG": "the configuration for ssh -F of launches over ssh, on the server (default: none)",
+    "LAKESHORE_OWN_ACCESS": "slurm, kube: what of the server's own account launches may use (default: nothing)",
     "LAKESHORE_BASE_URL": "where install.sh finds releases",
     "LAKESHORE_LOG_FORMAT": "human or json",
     "LAKESHORE_DAEMON": "the daemon that scripts/smoke-exec.sh uses; set inside a job of the host daemon",

@@ -397,3 +397,105 @@ def test_several_are_launched_side_by_side_and_a_setup_script_runs_on_each(
     assert killed.returncode == 0, killed.stderr
     until(lambda: nothing_is_left(box), "all are gone from their host")
     (box.home / "later").unlink()
+
+
+# --- what it is for, and what comes in between
+
+
+def test_a_function_runs_on_it_and_it_leaves_by_itself_when_nothing_is_to_do(
+    ground: Ground, box: RemoteUser, tmp_path: Path
+) -> None:
+    (tmp_path / "shared_by_both.py").write_text(
+        "import getpass\nimport dreamlake.lakeshore as dls\n\n\n"
+        '@dls.udf(queue="there")\ndef who(word):\n    return f"{word} {getpass.getuser()}"\n'
+    )
+    setup = tmp_path / "modules.sh"
+    setup.write_text(
+        'set -e\nplace=$(python3 -c "import site; print(site.getusersitepackages())")\nmkdir -p "$place"\n'
+        f"cat >\"$place/shared_by_both.py\" <<'END'\n{(tmp_path / 'shared_by_both.py').read_text()}END\n"
+    )
+    provider = ground.provider(box)
+    words = ("--name", "runs", "--queue", "there", "--setup-script", str(setup), "--keep-alive", "2", "--wait")
+    done = ground.launch(provider, *words)
+    assert done.returncode == 0, done.stderr
+    call = "import shared_by_both as m; print(m.who.remote('hello', _timeout=60))"
+    env = {"PATH": os.environ["PATH"], "LAKESHORE_URL": ground.server.url}
+    env["PYTHONPATH"] = f"{tmp_path}{os.pathsep}{Path(__file__).parents[2]}"
+    ran = subprocess.run(
+        [sys.executable, "-c", call], env=env, capture_output=True, text=True, check=False, timeout=120
+    )
+    assert (ran.returncode, ran.stdout) == (0, f"hello {box.name}\n"), ran.stderr
+    until(lambda: not box.processes(), "it left by itself")
+    listed = json.loads(ground.run("providers", "instances", provider, "--json").stdout)
+    assert [(one["name"], one["state"]) for one in listed] == [("runs", "stopped")]
+    assert ground.run("daemon", "kill", "runs").returncode == 0
+    until(lambda: nothing_is_left(box), "its files are gone")
+    shutil.rmtree(box.home / ".local/lib")
+
+
+def test_a_second_daemon_of_one_label_on_one_host_is_refused_and_the_first_stays(
+    ground: Ground, box: RemoteUser
+) -> None:
+    provider = ground.provider(box)
+    assert ground.launch(provider, "--name", "twin", "--wait").returncode == 0
+    first = ground.workers()["twin"]["id"]
+    done = ground.launch(provider, "--name", "twin")
+    assert (done.returncode, f"a daemon called 'twin' is on 127.0.0.1 already: {first}" in done.stderr) == (1, True), (
+        done.stderr
+    )
+    assert [path.name for path in box.launches] == [first]
+    assert ground.workers()["twin"]["id"] == first
+    assert ground.run("daemon", "exec", "twin", "echo", "still").stdout == "still\n"
+    assert ground.run("daemon", "kill", "twin").returncode == 0
+    until(lambda: nothing_is_left(box), "both are gone")
+    kept = ground.run("daemon", "exec", "--id", first, "true")
+    assert kept.returncode != 0
+
+
+def test_a_daemon_that_is_kept_stays_on_its_host_and_an_id_from_people_is_no_path(
+    ground: Ground, box: RemoteUser
+) -> None:
+    provider = ground.provider(box)
+    assert ground.launch(provider, "--name", "kept", "--wait").returncode == 0
+    worker = ground.workers()["kept"]["id"]
+    assert ground.run("daemon", "kill", "kept", "--no-terminate").returncode == 0
+    until(lambda: not box.processes(), "its daemon was told to leave")
+    assert [path.name for path in box.launches] == [worker]
+    log = ground.run("daemon", "launch-log", worker)
+    assert log.returncode == 1
+    for id_ in ("..", "%2e%2e%2f..", worker):
+        answer = ground.server.call("DELETE", f"/v1/namespaces/default/providers/{provider}/instances/{id_}")
+        assert answer.status in (400, 404, 422)
+    assert [path.name for path in box.launches] == [worker]
+    shutil.rmtree(box.launches[0])
+    shutil.rmtree(box.home / ".local/state/lakeshore/nymph")
+    for path in box.logs:
+        path.unlink()
+
+
+def test_a_server_that_dies_while_it_installs_finds_the_daemon_again(ground: Ground, tmp_path: Path) -> None:
+    box = ground.sshd.host("midst")
+    (box.home / ".bashrc").write_text("[ -e ~/go ] || touch ~/asked\nwhile [ -e ~/slow ]; do sleep 0.05; done\n")
+    (box.home / "slow").touch()
+    config = ground.sshd.directory / "for-the-server"
+    port = free_port()
+    env = {"LAKESHORE_SSH_CONFIG": str(config)}
+    with running(tmp_path / "cp", "--port", str(port), env=env) as server:
+        own = Ground(ground.sshd, server, ground.pyz, ground.cache)
+        assert own.run("nymph", "push", str(ground.pyz)).returncode == 0
+        provider = own.provider(box)
+        command = [sys.executable, "-S", str(ground.pyz), "daemon", "launch", "--no-config", "--provider", provider]
+        environ = {"PATH": os.environ["PATH"], "XDG_CACHE_HOME": str(ground.cache), "LAKESHORE_URL": server.url}
+        with subprocess.Popen([*command, "--name", "late"], env=environ, stderr=subprocess.PIPE, text=True) as launch:
+            until((box.home / "asked").exists, "the host was asked")
+            server.process.kill()
+            server.process.wait()
+            said = launch.communicate(timeout=60)[1]
+        assert "it may have made a machine all the same" in said
+        (box.home / "slow").unlink()
+    with running(tmp_path / "cp", "--port", str(port), env=env) as server:
+        own = Ground(ground.sshd, server, ground.pyz, ground.cache)
+        assert own.workers()["late"]["state"] == "pending"
+        assert own.run("daemon", "kill", "late").returncode == 0
+        until(lambda: nothing_is_left(box), "nothing is left there")
+        assert own.workers() == {}

@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from typing import Any, Final, TypeVar
@@ -93,8 +93,9 @@ class Installer(ABC):
     def _installed(self, machine: Machine, options: dict[str, Any]) -> str:
         launch_id = machine.worker
         with self._reached() as connection:
-            known = {one.launch_id for one in steps.listed(connection)}
+            known = {one.launch_id: one for one in steps.listed(connection)}
             if launch_id not in known:
+                _check_label(connection, machine.label, known.values())
                 with _told(LaunchFailed):
                     self._install(connection, machine, options)
         return launch_id
@@ -156,6 +157,18 @@ class Installer(ABC):
     def _reached(self) -> Iterator[Connection]:
         with _told(Unreachable), self._connected() as connection, connection:
             yield connection
+
+
+def _check_label(connection: Connection, label: str, known: Iterable[steps.Listed]) -> None:
+    """A daemon is known on its host by its label: the second of one does not start."""
+    twin = next(
+        (one for one in known if one.label == label and _STATES.get(one.state) in ("starting", "running")), None
+    )
+    if twin is not None:
+        raise LaunchFailed(
+            f"a daemon called {label!r} is on {connection.place.alias} already: {twin.launch_id}",
+            hint="give this one another --name, or end that one first (`lakeshore daemon kill`)",
+        )
 
 
 def _check_reach(connection: Connection, url: str, why: str | None) -> None:

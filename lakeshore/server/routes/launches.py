@@ -29,6 +29,8 @@ _LONGEST_TEST_S: Final = 86_400.0
 _LONGEST_LIST_S: Final = 300.0
 _KIB: Final = 64
 _MOST: Final = 100
+_TRIED: Final = ("SSH", "SLURM")
+"""Launchers that try the server's address from the host before they put anything there."""
 _MOST_CLOUD_TAGS: Final = 40
 _LIST_S: Final = 60.0
 
@@ -231,7 +233,7 @@ async def launch(app: App, request: Request, caller: Caller, *, body: Launch) ->
     if not made:
         first = next(one.error for one in told if one.error is not None)
         raise refusal(first, row)
-    warnings = app.launching.warnings()
+    warnings = [] if row.launcher in _TRIED else app.launching.warnings()
     return answer(request, {"workers": made, "count": len(made), "failed": failed, "warnings": warnings}, status=201)
 
 
