@@ -15,6 +15,7 @@ import pytest
 from cli_shell import ROOT, Shell
 from daemons import until
 from exec_peer import Peer
+from fronting import LOST, front
 from machines import KEYS, Booted, Client, Ec2, emulated_ec2, push_program
 from served import ADMIN, JSON, Served, new_id, one, running
 
@@ -162,6 +163,7 @@ def of_rows(text: str) -> str:
 
 
 @pytest.mark.inventory("C-863", "C-355", "C-357")
+@pytest.mark.inventory("C-339")
 def test_the_page_of_a_cluster_comes_true(call: Client, run: Run, power: Power, ec2: Ec2) -> None:
     Path("lakeshore.yaml").write_text(PAGE.format(image=ec2.image))
     code, out, err = run("up", "--plan")
@@ -620,3 +622,50 @@ def test_logs_show_each_console_with_its_label(call: Client, run: Run, tmp_path:
     code, _out, err = run("logs", "tpu")
     assert (code, "no daemon 'tpu' and no group of that name; there are worker-0, worker-1" in err) == (1, True)
     assert "no such option" in run("logs", "--json")[2]
+
+
+# --- labels
+
+
+@pytest.mark.inventory("S-653")
+def test_a_project_has_a_label_once_and_its_slug_is_one(call: Client) -> None:
+    mine = {"name": "cpu-0", "compose_project": "p"}
+    assert call.launch(**mine).status == 201
+    told_ = call.launch(**mine)
+    assert (told_.status, told_.body["field"]) == (409, "label")
+    assert call.launch(name="cpu-0").status == 201  # nobody's
+    assert call.launch(name="cpu-0", compose_project="q").status == 201
+    assert call.launch(name="cpu", count=2, compose_project="p").status == 201  # cpu-00, cpu-01
+    for slug in ("P", "-p", "p_q", ""):
+        told_ = call.launch(name="x", compose_project=slug)
+        assert (told_.status, told_.body["field"]) == (422, "compose_project"), slug
+    (row,) = [row for row in call("GET", "workers?compose_project=p").body["workers"] if row["label"] == "cpu-0"]
+    assert call("DELETE", f"workers/{row['id']}").status == 200
+    assert call.launch(**mine).status == 201
+
+
+def test_a_launch_whose_answer_was_lost_made_its_daemon_and_no_other(
+    call: Client, run: Run, monkeypatch: pytest.MonkeyPatch, ec2: Ec2
+) -> None:
+    declare(2)
+    cut: list[str] = []
+
+    def once(method: str, path: str, body: bytes) -> Any:
+        lost = method == "POST" and path.endswith("/daemons/launch") and b'"worker-1"' in body and not cut
+        cut.extend(["worker-1"] if lost else [])
+        return LOST if lost else None
+
+    with front(call.server.url, once) as door:
+        monkeypatch.setenv("LAKESHORE_URL", door.url)
+        code, out, err = run("up")
+    assert (code, cut) == (0, ["worker-1"]), (out, err)
+    assert of_rows(out).splitlines()[-2:] == ["  + daemon worker-0  (…)", "  + daemon worker-1  (…)"]
+    assert sum(ours(ec2, call, row) for row in ec2.all()) == 2
+
+
+@pytest.mark.inventory("C-889")
+def test_the_tutorials_two_tiers_are_two_queues_and_eight_daemons(call: Client, run: Run, ec2: Ec2) -> None:
+    tiers = PAGE.format(image=ec2.image).replace("count: 5\n    instance_type: g4", "count: 3\n    instance_type: g4")
+    Path("lakeshore.yaml").write_text(tiers)
+    code, out, _err = run("up")
+    assert (code, out.splitlines()[0].split(": ")[1]) == (0, "8 daemon(s) launched, 2 queue(s) created")

@@ -155,6 +155,32 @@ def test_capabilities_of_a_poll_are_merged_into_the_row(daemon: Daemon) -> None:
     assert daemon.row()["runners"] == ["process", "docker"]
 
 
+def test_a_drained_daemon_gets_no_more_and_ends_what_it_has_until_it_is_let_work_again(server: Served, ns: str) -> None:
+    queue = f"q-{new_id()}"
+    daemon = Daemon(server, ns=ns, queue=queue)
+    first, second = one(queue=queue), one(queue=queue)
+    assert server.post("/v1/producer/submit", first, X_LS_Namespace=ns).status == 200
+    (run,) = daemon.ask()["commands"]
+    held = [[first["invocation_id"], run["body"]["claim"], True]]
+    asking = daemon.asking(held=held)
+    told = daemon.order("drain").body
+    assert told == {"id": daemon.id, "state": "draining", "inFlight": 1}
+    assert asking.result(60)["commands"] == []  # at once: what it had parked would still have taken something
+    assert server.post("/v1/producer/submit", second, X_LS_Namespace=ns).status == 200
+    assert daemon.kinds(held=held) == []
+    assert (daemon.state(), daemon.order("drain").body["state"]) == ("draining", "draining")
+    body = {"worker_id": daemon.id, "session": daemon.session, "invocation_id": first["invocation_id"]}
+    assert daemon.post("/v1/daemon/ack", {**body, "claim": run["body"]["claim"], "state": "succeeded"}).status == 200
+    assert (daemon.row()["inFlight"], daemon.kinds()) == (0, [])
+    assert daemon.order("drain", {"off": True}).body == {"id": daemon.id, "state": "joining", "inFlight": 0}
+    assert (daemon.kinds(), daemon.state()) == (["run"], "active")
+    assert daemon.order("drain", {"off": True}).body["state"] == "active"  # nothing to undo
+    daemon.order("drain")
+    assert daemon.restarted("2").row()["state"] == "joining"
+    assert server.post(f"/v1/namespaces/{ns}/workers/none/drain", {}, encoding=JSON).status == 404
+    assert daemon.order("drain", {"off": "yes"}).body["field"] == "off"
+
+
 @pytest.mark.inventory("S-284", "S-286", "S-298")
 @pytest.mark.inventory("S-712")
 def test_queues_are_edited_and_a_parked_poll_learns_of_it(server: Served, daemon: Daemon) -> None:

@@ -50,6 +50,10 @@ def test_what_is_no_group_is_a_command_of_its_own(name: str) -> None:
 
 
 RELEASED = [
+    *(("C-894", name, "") for name in ("tui", "worker start", "worker once", "storage", "code", "admin", "up")),
+    *(("C-896", name, "--json") for name in ("up", "down", "ps", "status", "queues ls")),
+    ("C-896", "logs", "--follow"),
+    ("C-896", "exec", "--queue"),
     ("C-897", "exec", "--daemon --queue"),
     ("C-897", "daemon install", "--binary"),
     ("C-897", "run", "--daemon"),

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from lakeshore.cli.completing import local
 from lakeshore.cli.compose.pythons import interpreter, with_pythons
 from lakeshore.config.compose import Compose, Mount, place_of, read_compose
 from lakeshore.config.errors import ConfigError
@@ -74,6 +75,25 @@ def test_a_file_that_a_page_prints_loads(
     assert [one.name for one in found.queues] == queues
     assert found.warnings == ()
     assert all(one.provider for one in found.groups)
+
+
+@pytest.mark.parametrize("name", ["08-queues-cpu-vs-gpu", "14-compose-cluster"])
+def test_the_files_of_the_examples_load(name: str) -> None:
+    found = read_compose(Path(__file__).resolve().parents[2] / "examples" / name / "lakeshore.yaml")
+    assert found.warnings == ()
+    assert {queue.name for queue in found.queues} == {name for group in found.groups for name in group.queues}
+
+
+def test_a_tab_offers_the_groups_of_the_file_and_the_labels_of_their_daemons(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert (local.compose_groups(), local.compose_names()) == ([], [])
+    loaded(tmp_path, f"{HEAD}daemons: {{a: {{queues: [q], count: 2}}, b: {{queues: [q], count: 1}}}}\n")
+    assert local.compose_groups() == ["a", "b"]
+    assert local.compose_names() == ["a", "b", "a-0", "a-1", "b-0"]
+    (tmp_path / "lakeshore.yaml").write_text("daemons: {a: {queues: [q]}}\n")
+    assert local.compose_groups() == []
 
 
 @pytest.mark.inventory("C-317", "C-364")
