@@ -31,7 +31,7 @@ class Membership:
         for row in self.rows.values():
             self._note(row.id, row.subscriptions or (DEFAULT_QUEUE,))
         for id_, names in dispatcher.pollers.all(ns, trio.current_time()):
-            if id_ not in self.rows:
+            if id_ not in self.rows and not records.workers.is_removed(ns, id_):  # it is told to leave
                 self._note(id_, names)
 
     def _note(self, id_: str, names: Iterable[str]) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
+import socket
 import threading
 from pathlib import Path
 from typing import Any
 
-from daemons import PYTHON
+from daemons import PYTHON, until
 from machines import KEYS, Booted, Client, Ec2, push_program
 from served import ADMIN, JSON, Served, new_id
 from worker_peer import Daemon
@@ -89,9 +91,12 @@ class Fleet(Client):
     def reasons(self, unit: str) -> list[str]:
         return [row["reason"] for row in self.decisions(unit, noops=True) if row["action"] == "tick_noop"]
 
-    def looked(self, unit: str, times: int = 3) -> bool:
-        """Whether the controller has looked so often, and decided something each time, that is here by now."""
-        return sum(row["after"].get("ticks", 1) for row in self.decisions(unit, noops=True)) >= times
+    def looks(self, times: int = 3) -> None:
+        """Until the controller has looked at everything so often again."""
+        self("POST", "queues", {"name": "watched"})
+        for _ in range(times + 1):  # the first may have begun before
+            at = self.stats("watched")["controller"]["last_tick_at"]
+            until(lambda at=at: self.stats("watched")["controller"]["last_tick_at"] != at)
 
     def peer(self, *queues: str, token: str | None = ADMIN, **more: Any) -> Peer:
         return Peer(self, queues, token, more)
@@ -151,3 +156,38 @@ def token_of(userdata: str) -> str:
     found = re.search(r"^token='?([^'\n]+)'?$", userdata, re.MULTILINE)
     assert found is not None
     return found.group(1)
+
+
+class Silent:
+    """A provider's endpoint that takes what it is asked and answers nothing, or refuses who comes."""
+
+    def __init__(self) -> None:
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+        self.asked, self.refuses = 0, False
+        self._open: list[socket.socket] = []
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> Silent:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self._thread.join()
+        for one in self._open:
+            one.close()
+
+    def _run(self) -> None:
+        while True:
+            try:
+                one, _ = self._listener.accept()
+            except OSError:  # it is over
+                return
+            self.asked += 1
+            if self.refuses:
+                one.close()
+            else:
+                self._open.append(one)
