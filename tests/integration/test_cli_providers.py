@@ -208,8 +208,8 @@ def test_a_provider_has_its_name_in_its_place_and_a_launcher_instead_of_a_type(l
 @pytest.mark.parametrize(
     ("launcher", "more", "code", "said"),
     [
-        pytest.param("EC2", (), 1, "not built yet", marks=pytest.mark.inventory("S-145", "C-104")),
-        ("GCE", (), 1, "not built yet"),
+        pytest.param("EC2", (), 1, "EC2 launch requires image_id", marks=pytest.mark.inventory("S-145", "C-104")),
+        ("GCE", (), 1, "GCE launch requires service_account_json"),
         ("SLURM", ("--kwarg", "host=h", "--kwarg", "partition=a'b"), 1, "cannot be used"),
         ("Kube", ("--kwarg", "kubeconfig=/none"), 1, "kubectl"),
         ("SSH", ("--dispatch", "daemon"), 1, "its dispatch is daemon"),

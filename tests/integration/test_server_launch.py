@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import signal
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -210,7 +211,7 @@ def test_scripts_run_in_their_order_before_and_after_the_daemon_is_there(
     trace = tmp_path / "trace"
     told = call.launch(
         bootstrap_script=f"#!/bin/bash\n[[ $UID = 0 ]] && echo boot >> {trace}\n" + "# x\n" * 6000,
-        setup_commands=[{"script": f"echo {place} >> {trace}", "name": f"s{place}"} for place in range(3)],
+        setup_commands=[{"script": f"echo {place} | tee -a {trace}", "name": f"s{place}"} for place in range(3)],
         compose_project="demo",
     )
     assert told.status == 201, told.body
@@ -222,6 +223,8 @@ def test_scripts_run_in_their_order_before_and_after_the_daemon_is_there(
         until(lambda: call.worker(made["id"])["state"] == "active", machine.log)
         until(lambda: len(call.worker(made["id"])["setups"]) == 3 and trace.read_text().count("\n") == 4)
         assert trace.read_text().split() == ["boot", "0", "1", "2"]
+        until(lambda: [one["state"] for one in call.worker(made["id"])["setups"]] == ["done"] * 3)
+        assert sorted(one["stdout"] for one in call.worker(made["id"])["setups"]) == ["0\n", "1\n", "2\n"]
         listed = call("GET", "workers?compose_project=demo").body["workers"]
         assert [one["id"] for one in listed] == [made["id"]]
     finally:
@@ -312,3 +315,41 @@ def test_machines_reach_the_server_as_it_was_told_and_a_url_that_only_this_machi
             assert f"\nurl='{wanted}'\n" in script and f'url = "{wanted}"' in script
             assert bool(told.body["warnings"]) == (not url)
         named.pop(name, None)
+
+
+@pytest.mark.parametrize(
+    ("script", "code", "out"),
+    [
+        (None, 0, "ok\n"),
+        ("import sys; print('it\\'s python'); sys.exit(3)", 3, "it's python\n"),
+        ("#!/bin/bash\n[[ 1 = 1 ]] && echo bash", 0, "bash\n"),
+    ],
+)
+@pytest.mark.inventory("S-145")
+def test_a_script_is_tried_on_a_machine_of_its_own_which_ends_with_it(
+    call: Client, ec2: Ec2, tmp_path: Path, script: str | None, code: int, out: str
+) -> None:
+    before = set(ec2.states())
+    body = {"timeout_s": 120} if script is None else {"timeout_s": 120, "script": script}
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(call, "POST", "providers/cloud/test", body)
+        until(lambda: set(ec2.states()) - before or asked.done())
+        (instance,) = set(ec2.states()) - before
+        machine = Booted(tmp_path / "machine", ec2.userdata(instance), "sh")
+        try:
+            told = asked.result(120)
+        finally:
+            machine.off()
+    assert (told.status, told.body["exitCode"], told.body["instanceId"]) == (200, code, instance), told.body
+    assert told.body["stdout"].endswith(out)
+    assert ec2.states()[instance] in ("shutting-down", "terminated")
+    assert call("GET", "workers").body["workers"] == []
+
+
+def test_a_script_that_takes_too_long_is_said_with_the_console_and_its_machine_ends(call: Client, ec2: Ec2) -> None:
+    before = set(ec2.states())
+    told = call("POST", "providers/cloud/test", {"timeout_s": 1})
+    assert (told.status, bool(told.body["console"])) == (502, True), told.body
+    (instance,) = set(ec2.states()) - before
+    assert ec2.states()[instance] in ("shutting-down", "terminated")
+    assert call("GET", "workers").body["workers"] == []

@@ -158,7 +158,7 @@ def test_a_name_is_in_use_once_in_the_file_too_and_many_removals_each_keep_their
 @pytest.mark.parametrize(
     ("method", "path", "body", "status", "said"),
     [
-        pytest.param("POST", "ec2/test", {}, 501, "not built yet", marks=pytest.mark.inventory("S-145")),
+        ("POST", "ec2/test", {}, 422, "EC2 launch requires image_id"),
         pytest.param("POST", "slurm/test", {}, 501, "not wired", marks=pytest.mark.inventory("S-794")),
         ("POST", "ssh/test", {}, 422, "from your machine"),
         ("POST", "ec2/test", {"timeout_s": 0}, 422, "timeout_s"),

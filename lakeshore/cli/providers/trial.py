@@ -46,8 +46,9 @@ def test(ctx: click.Context, name: str, script: Path | None, timeout: int, ssh_c
         row = ours.show(name)
         launcher = str(row.get("launcher"))
         if launcher not in FROM_HERE:
-            ours.test(name, timeout_s=timeout, script=None if script is None else _text(script))
-            return ExitCode.OK
+            say(f"a machine of {name} is made for it, which takes a minute or two, and ended afterwards")
+            done = ours.test(name, timeout_s=timeout, script=None if script is None else _text(script))
+            return _shown(name, done)
         _check(row)
         if refers(row.get("kwargs")) and launcher != "Kube":
             row = ours.resolved(name)
@@ -74,6 +75,17 @@ def _run(
         config = None if ssh_config is None else str(ssh_config.absolute())
         with remote.place_of(name, kwargs, config=config) as place:
             return remote.run(place, script, timeout_s=timeout, within=within)
+
+
+def _shown(name: str, done: dict[str, Any]) -> int:
+    """What the script printed, each on its own stream."""
+    for text, err in ((done.get("stdout"), False), (done.get("stderr"), True)):
+        if text:
+            click.echo(plain(text).rstrip("\n"), err=err)
+    if done.get("exitCode") != 0:
+        why = f": {plain(done['error'])}" if done.get("error") else ""
+        raise Failure(f"the script on {name} ended with exit code {plain(done.get('exitCode'))}{why}")
+    return ExitCode.OK
 
 
 def leads_elsewhere(kwargs: dict[str, Any]) -> bool:

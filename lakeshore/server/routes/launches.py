@@ -21,6 +21,7 @@ from ..primitives import Wrong
 from ..records import ProviderRow
 from ..render import answer
 from ..shapes import QUEUE, SLUG, above, between, checked, longest, printable, whole
+from ..trying import DEFAULT_S, tried
 from .providers import row_of
 from .stated import route
 from .workers import known
@@ -63,6 +64,16 @@ def _cloud_tags(value: Any) -> dict[str, str]:
         if name == "Name" or name.lower().startswith(("aws:", "lakeshore-")):
             raise Wrong(f"{name!r:.40} is not yours to set: --name sets the machine's name")
     return value
+
+
+class ProviderTried(TypedDict):
+    """How the script ended. `instanceId`: where it ran; it is on its way down."""
+
+    exitCode: int
+    stdout: str
+    stderr: str
+    error: str | None
+    instanceId: str | None
 
 
 class InstancesQuery(TypedDict, total=False):
@@ -160,19 +171,34 @@ class LaunchLog(TypedDict):
     output: str
 
 
-@route({501: dict[str, Any]}, body=ProviderTest, refuses=(404, 409, 422, 501), optional=True)
+@route(ProviderTried, body=ProviderTest, refuses=(404, 409, 413, 422, 501, 502), optional=True)
 async def test(app: App, request: Request, caller: Caller, *, body: ProviderTest) -> Response:
-    """POST /v1/namespaces/:ns/providers/:name/test {script?, timeout_s?}: run a script on a machine of its own."""
+    """POST /v1/namespaces/:ns/providers/:name/test {script?, timeout_s?}: run a script on a machine of its own, which
+    ends with it. 502 with the end of its `console` when it took longer.
+    """
     row = _live(row_of(app, caller.ns, request.params["name"]))
     if row.launcher == "SLURM":
         raise HttpError(501, "not wired", hint=f"`lakeshore providers test {row.name}` runs it with srun")
     if row.launcher in ("SSH", "Kube"):
         hint = f"`lakeshore providers test {row.name}` does it"
         raise HttpError(422, f"{row.launcher} providers are tried from your machine", field="name", hint=hint)
-    hint = (
-        f"`lakeshore daemon launch --provider {row.name}` makes a machine, `lakeshore daemon exec` runs a script there"
+    done = await tried(
+        app.launching,
+        app.records,
+        caller.ns,
+        row.name,
+        script=body.get("script"),
+        timeout_s=body.get("timeout_s", DEFAULT_S),
+        actor=caller.name,
     )
-    raise HttpError(501, f"not built yet: trying it on a machine of its own through {row.launcher}", hint=hint)
+    told: ProviderTried = {
+        "exitCode": done.exit_code,
+        "stdout": done.stdout,
+        "stderr": done.stderr,
+        "error": done.error,
+        "instanceId": done.instance,
+    }
+    return answer(request, told)
 
 
 @route(InstanceList, query=InstancesQuery, refuses=(404, 409, 422, 501, 502))

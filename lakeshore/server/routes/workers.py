@@ -352,8 +352,8 @@ def _outcome(event: EventRow) -> dict[str, Any]:
         "exitCode": code,
         "error": error,
         "durationMs": told.get("duration_ms"),
-        "stdout": _text(told.get("stdout")),
-        "stderr": _text(told.get("stderr")),
+        "stdout": _text(told.get("stdout_tail", told.get("stdout"))),
+        "stderr": _text(told.get("stderr_tail", told.get("stderr"))),
         "finishedAt": iso(event.at),
     }
 
