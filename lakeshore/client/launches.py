@@ -36,6 +36,10 @@ class Launches:
         rows = rows_in(answer if isinstance(answer, dict) else {}, "workers", where)
         return {"failed": [], "warnings": [], **answer, "workers": rows}
 
+    def rendered(self, wanted: Mapping[str, Any]) -> Row:
+        """What the first machine would be given to run: `{label, bootstrap}`. Nothing is made."""
+        return self._api.map("POST", self._api.ours("daemons", "launch"), body={**wanted, "dry_run": True})
+
     def log(self, worker_id: str, *, tail: int | None, latest: bool) -> Row:
         """What the machine of a daemon printed as it started: `{instanceId, output}`. ApiError 422 where none does."""
         query: list[tuple[str, str | int | None]] = [("tail", tail), ("latest", None if latest else "false")]

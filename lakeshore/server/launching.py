@@ -40,6 +40,7 @@ AT_ONCE: Final = 5
 MOST: Final = 100
 MOST_SCRIPTS: Final = 64 << 20
 """Characters of setup scripts that one launch may leave in the records."""
+_NO_TOKEN: Final = "<the token of this worker>"  # noqa: S105  (it says so itself)
 _SHORT: Final = 8
 _IMAGES: Final = ("image_id", "ami")
 _ONLY: Final = "only EC2, GCE and Kube supported"
@@ -133,6 +134,15 @@ class Launching:
             machines = await self._machines(ns, wanted, provider, program, labels, actor)
         return await self._start_all(launcher, machines)
 
+    async def rendered(self, ns: str, wanted: LaunchSpec) -> tuple[str, str]:
+        """(the label, what it would be given to run) of the first of them, checked as a launch is; nothing is made."""
+        provider = self.provider(ns, wanted.provider)
+        self._check(provider, wanted)
+        self._launcher(provider, wanted.capacity)
+        label = _labels(wanted)[0]
+        machine = self._machine(ns, wanted, await self._programs.of(ns), label, "0" * 24, _NO_TOKEN)
+        return label, machine.userdata
+
     @contextlib.contextmanager
     def _taking(self, ns: str, project: str | None, labels: Sequence[str]) -> Iterator[None]:
         """A project has a label once, also where two want it at the same time, or one asks twice. HttpError 409."""
@@ -162,23 +172,7 @@ class Launching:
             _token, plaintext = await self._records.mint_token(
                 ns, f"launch-{worker}", "daemon", worker=worker, actor=actor
             )
-            machine = Machine(
-                ns=ns,
-                worker=worker,
-                label=label,
-                url=self.url,
-                program=program,
-                token=plaintext,
-                userdata="",
-                queues=wanted.queues,
-                tags=wanted.tags,
-                runners=wanted.runners,
-                keep_alive_s=-1 if wanted.keep_alive_s is None else wanted.keep_alive_s,
-                bootstrap_script=wanted.bootstrap_script,
-                capacity=wanted.capacity,
-                cloud_tags=wanted.cloud_tags,
-            )
-            machines.append(replace(machine, userdata=script.rendered(machine)))
+            machines.append(self._machine(ns, wanted, program, label, worker, plaintext))
         try:
             await self._note(ns, wanted, provider, machines, actor)
         except BaseException:
@@ -187,6 +181,25 @@ class Launching:
                     await self._workers.revoke_token(machine.ns, machine.worker)
             raise
         return machines
+
+    def _machine(self, ns: str, wanted: LaunchSpec, program: Program, label: str, worker: str, token: str) -> Machine:
+        machine = Machine(
+            ns=ns,
+            worker=worker,
+            label=label,
+            url=self.url,
+            program=program,
+            token=token,
+            userdata="",
+            queues=wanted.queues,
+            tags=wanted.tags,
+            runners=wanted.runners,
+            keep_alive_s=-1 if wanted.keep_alive_s is None else wanted.keep_alive_s,
+            bootstrap_script=wanted.bootstrap_script,
+            capacity=wanted.capacity,
+            cloud_tags=wanted.cloud_tags,
+        )
+        return replace(machine, userdata=script.rendered(machine))
 
     async def _note(
         self, ns: str, wanted: LaunchSpec, provider: ProviderRow, machines: Sequence[Machine], actor: str

@@ -365,6 +365,26 @@ def test_the_log_of_a_launch_is_its_machines_console_and_another_providers_is_re
     assert run("daemon", "launch-log", "seen", "--tail", "0")[0] == 2
 
 
+@pytest.mark.inventory("C-1483")
+def test_a_dry_run_prints_what_a_machine_would_run_and_makes_nothing(
+    ns: str, cloud_server: Served, ec2: Ec2, run: Run, tmp_path: Path
+) -> None:
+    before = len(ec2.all())
+    Path("first.sh").write_text("echo 'it is first'\n")
+    words = ("--provider", "my-ec2", "--name", "dry", "--count", "2", "--bootstrap-script", "first.sh", "--dry-run")
+    code, out, err = run("daemon", "launch", *words)
+    assert (code, err) == (0, "")
+    assert out.startswith("#!/bin/sh\n")
+    assert "it is first" in out
+    assert "token='<the token of this worker>'" in out
+    assert json.loads(run("daemon", "launch", *words, "--json")[1])["label"] == "dry-00"
+    assert (workers(cloud_server, ns), len(ec2.all())) == ({}, before)
+    tokens = cloud_server.get(f"/v1/namespaces/{ns}/tokens").body["tokens"]
+    assert not [row for row in tokens if row["name"].startswith("launch-")]
+    assert run("daemon", "launch", "--provider", "none", "--dry-run")[0] == 1
+    assert subprocess.run(["sh", "-n"], input=out, text=True, check=False).returncode == 0
+
+
 def test_a_fleet_of_hundreds_sorts_as_it_counts() -> None:
     assert numbered("f", 1) == ("f",)
     assert numbered(None, 2) == (None, None)

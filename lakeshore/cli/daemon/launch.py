@@ -91,6 +91,7 @@ _FOR_ALL = frozenset({400, 401, 403, 404, 409, 413, 422, 501})
 @click.option("--no-setup", is_flag=True, help="Send no script, neither of .lakeshore nor of flags.")
 @click.option("--wait/--no-wait", "waits", default=False, help="Wait until every daemon is registered.")
 @click.option("--wait-s", type=Seconds(min=1), default=600.0, show_default=True, metavar="<s>", help="How long.")
+@click.option("--dry-run", is_flag=True, help="Print what a new machine would run, and launch nothing.")
 @json_option
 @server_options
 @click.pass_context
@@ -99,6 +100,10 @@ def launch(ctx: click.Context, /, **given: Any) -> int:
     asked = _asked(given)
     as_json, waits = bool(given["as_json"]), bool(given["waits"])
     with connect(ctx) as server:
+        if given["dry_run"]:
+            told = Launches(server).rendered(next(asked.bodies()))
+            print_json(told) if as_json else click.echo(str(told.get("bootstrap") or ""), nl=False)
+            return ExitCode.OK
         launching = _Launching(asked, int(given["concurrency"]), server, lambda: _another(ctx), as_json=as_json)
         launching.run()
         missing: list[str] = []

@@ -108,6 +108,7 @@ class Launch(TypedDict):
     compose_project: NotRequired[Annotated[str, SLUG]]
     startup: NotRequired[Script]
     cloud_tags: NotRequired[Annotated[dict[str, str], checked(_cloud_tags)]]
+    dry_run: NotRequired[bool]
 
 
 class LaunchLogQuery(TypedDict, total=False):
@@ -160,6 +161,13 @@ class LaunchTold(TypedDict):
     count: int
     failed: list[dict[str, Any]]
     warnings: list[str]
+
+
+class LaunchRendered(TypedDict):
+    """What the first machine would be given to run; no token is made, and none is in it."""
+
+    label: str
+    bootstrap: str
 
 
 class LaunchLog(TypedDict):
@@ -229,12 +237,14 @@ async def terminate(app: App, request: Request, caller: Caller) -> Response:
     return answer(request, {"id": instance, "terminated": True})
 
 
-@route({201: LaunchTold}, body=Launch, refuses=(409, 413, 422, 501, 502))
+@route({200: LaunchRendered, 201: LaunchTold}, body=Launch, refuses=(409, 413, 422, 501, 502))
 async def launch(app: App, request: Request, caller: Caller, *, body: Launch) -> Response:
     """POST /v1/namespaces/:ns/daemons/launch {provider, name?, label?, count?, tags?, queues?, runners?, keep_alive_s?,
-    capacity?, bootstrap_script?, setup_commands?, compose_project?, startup?, cloud_tags?}: daemons on new machines.
+    capacity?, bootstrap_script?, setup_commands?, compose_project?, startup?, cloud_tags?, dry_run?}: daemons
+    on new machines.
 
-    201 when one came at least, `failed` has the others; 502 when none did.
+    With `dry_run` 200 and the script, and nothing is made. 201 when one came at least, `failed` has the others; 502
+    when none did.
     """
     wanted = LaunchSpec(
         provider=body["provider"],
@@ -252,6 +262,9 @@ async def launch(app: App, request: Request, caller: Caller, *, body: Launch) ->
         startup=body.get("startup"),
         cloud_tags=body.get("cloud_tags") or {},
     )
+    if body.get("dry_run"):
+        label, text = await app.launching.rendered(caller.ns, wanted)
+        return answer(request, {"label": label, "bootstrap": text})
     told = await app.launching.launch_each(caller.ns, wanted, actor=caller.name)
     made = [_launched(app, caller.ns, one) for one in told if one.error is None]
     row = app.launching.provider(caller.ns, wanted.provider)
