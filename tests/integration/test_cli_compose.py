@@ -288,6 +288,7 @@ def test_the_tutorials_cluster_comes_up_stays_and_grows(call: Client, run: Run, 
 @pytest.mark.inventory("C-336", "S-179", "S-157")
 @pytest.mark.inventory("S-158", "S-178", "S-767")
 @pytest.mark.inventory("N-386", "C-329", "C-330")
+@pytest.mark.inventory("C-1394")
 def test_a_daemon_has_its_project_its_queues_and_its_scripts_with_the_startup_last(call: Client, run: Run) -> None:
     declare(1, ', runner: docker, setup: [one, two], startup: "three\\nand four"')
     assert run("up")[0] == 0

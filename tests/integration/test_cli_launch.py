@@ -114,7 +114,7 @@ def test_a_fleet_is_numbered_and_so_many_are_launched_at_once(
 @pytest.mark.inventory("C-673", "C-674", "C-675")
 @pytest.mark.inventory("C-676", "C-677", "C-678")
 @pytest.mark.inventory("C-679", "C-680", "C-681")
-@pytest.mark.inventory("C-489", "C-898")
+@pytest.mark.inventory("C-489", "C-898", "C-1389")
 def test_flags_win_over_the_projects_files_lists_are_replaced_and_setup_scripts_are_added(
     ns: str, cloud_server: Served, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
