@@ -32,6 +32,7 @@ from .runners.process import JobCode
 from .transport import Transport, TransportError
 
 FETCH_S: Final = 60.0
+URL_S: Final = 900
 AGAIN_S: Final = 30.0
 """An archive that could not be had is asked for again after that."""
 _MOST_FAILED: Final = 256
@@ -121,6 +122,10 @@ class Code:
         ns = quote(self._transport.namespace, safe="")
         most, size, digest = stamp.size or MAX_BYTES, 0, hashlib.sha256()
         url = f"/v1/namespaces/{ns}/code-archives/{quote(stamp.key)}"
+        if stamp.storage is not None:
+            asked = {"key": stamp.key, "operation": "get", "expiresIn": URL_S}
+            place = f"/v1/namespaces/{ns}/storages/{quote(stamp.storage, safe='')}/presign"
+            url = str((await self._transport.post(place, asked, timeout_s=FETCH_S))["url"])
         with file.open("wb") as into:
             async with self._transport.streamed(url, timeout_s=FETCH_S) as answer:
                 async for piece in answer:

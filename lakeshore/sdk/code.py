@@ -1,7 +1,8 @@
 """Archives of code, the producer's side: a module's commit travels once, and is stamped onto the calls.
 
     a function by reference   its module's file -> the git tree that keeps it -> its commit
-    that commit               archived by the control plane already, or `git archive`, sent and registered
+    that commit               archived already, or `git archive`, sent and registered: to the namespace's storage
+                              `code-staging`, where there is one, else to the control plane itself
     the call                  Envelope.cfg["code"], the stamp (`archives/stamp.py`)
 
 Rules: git is asked once for each function of a process, not for each call. Code that git does not keep (installed
@@ -24,10 +25,10 @@ from typing import Any, Final
 
 from lakeshore.archives.errors import ArchiveError, NoTree
 from lakeshore.archives.packing import Packed, pack
-from lakeshore.archives.stamp import Stamp, sha256_of
+from lakeshore.archives.stamp import USUAL_STORAGE, Stamp, key_of, sha256_of
 from lakeshore.archives.trees import Tree, is_tracked, note_of_snapshot, snapshot, tree_at
 
-from . import http_wire, warned
+from . import code_storage, http_wire, warned
 from .errors import DispatchError
 from .http_client import HttpClient
 from .ids import new_id
@@ -160,6 +161,15 @@ class _Sender:
             return there
         with tempfile.TemporaryDirectory(prefix="lakeshore-code-") as place:
             packed = pack(tree.top, commit, Path(place, "code.tar.gz"))
+            key = key_of(commit, packed.sha256)
+            try:
+                stored = code_storage.put(self._client, USUAL_STORAGE, key, packed.path)
+            except http_wire.Refusal:
+                raise
+            except DispatchError as error:
+                raise ArchiveError(str(error)) from error  # a store's fault, which is not tried again with each call
+            if stored:
+                return self._register(tree, commit, packed, key)
             return self._keep(tree, commit, packed)
 
     def _find(self, remote: str, commit: str, until: float) -> Stamp | None:
@@ -172,17 +182,31 @@ class _Sender:
             raise
         return _stamp_of(rows[0]) if rows else None
 
+    def _register(self, tree: Tree, commit: str, packed: Packed, key: str) -> Stamp:
+        """It is in the storage; where another was registered meanwhile, that one counts."""
+        path = http_wire.path("v1", "namespaces", self._client.namespace, "code-repos")
+        body = {"remote": tree.remote, "commit": commit, "archiveKey": key, "storageName": USUAL_STORAGE}
+        ref = _ref(tree, commit)
+        row = self._client.post_new(
+            path, body if ref is None else {**body, "ref": ref}, "registering an archive of code"
+        )
+        return _stamp_of(row, packed.size if row["archiveKey"] == key else None)
+
     def _keep(self, tree: Tree, commit: str, packed: Packed) -> Stamp:
-        ref = None if commit == tree.head else f"refs/snapshots/run-{new_id()}"
         path = http_wire.path(
             *("v1", "namespaces", self._client.namespace, "code-archives"),
             remote=tree.remote,
             commit=commit,
             sha256=packed.sha256,
-            ref=ref,
+            ref=_ref(tree, commit),
         )
         row = self._client.store_file(path, packed.path, "uploading an archive of code")
-        return _stamp_of(row, packed.size)
+        return _stamp_of(row, packed.size if row["sha256"] == packed.sha256 else None)
+
+
+def _ref(tree: Tree, commit: str) -> str | None:
+    """The name of a snapshot; None for a commit that git has."""
+    return None if commit == tree.head else f"refs/snapshots/run-{new_id()}"
 
 
 def _stamp_of(row: Mapping[str, Any], size: int | None = None) -> Stamp:

@@ -198,6 +198,16 @@ class HttpClient:
             http_wire.unpack(answer.status, answer.body, what)
         return {"key": signed["key"], "size": len(data), "sha256": digest}
 
+    def post_new(self, path: str, body: Mapping[str, Any], what: str) -> dict[str, Any]:
+        """A POST that makes what is not there yet, answered 200 or 201. Raises what `call` raises."""
+
+        def send() -> Response:
+            data, timeout = http_wire.pack(body), SLACK_S + self.timeout
+            return self.pool.request("POST", path, headers=self.headers, body=data, timeout=timeout)
+
+        answer = self.until_answered(send, what)
+        return http_wire.unpack(200 if answer.status == 201 else answer.status, answer.body, what)
+
     def store_file(self, path: str, file: Path, what: str) -> dict[str, Any]:
         """POST a file's bytes; what is answered. Raises Refusal, DispatchError."""
         size = file.stat().st_size

@@ -264,6 +264,10 @@ class HttpDispatch:
 
     def fetch_code(self, stamp: Stamp, into: Path) -> str:
         """Write the archive of a call's commit into a new file; its sha256. Raises DispatchError."""
+        if stamp.storage is not None:
+            from . import code_storage  # at its wall: as above
+
+            return code_storage.fetch(self.client, stamp.storage, stamp.key, into, stamp.size or MAX_PAYLOAD_BYTES)
         path = f"/v1/namespaces/{self.namespace}/code-archives/{quote(stamp.key)}"
         return self.client.fetch_file(path, into, stamp.size or MAX_PAYLOAD_BYTES, "fetching an archive of code")
 

@@ -451,7 +451,6 @@ def test_a_storage_that_is_not_there_is_told_with_the_command_that_adds_it(
     assert (code, f"hint: lakeshore {says}" in err) == (1, True)
     filled = says.replace("<your-bucket>", "b").replace("<aws-creds>", "aws-prod-keys")
     assert typed(filled)[0] == 0
-    assert typed("code push --storage code-staging")[2].startswith("error: not built yet")
 
 
 def test_where_there_is_no_repository_it_is_said(typed: Run, space: Space, tmp_path: Path) -> None:

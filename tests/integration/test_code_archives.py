@@ -30,6 +30,8 @@ def asked(space: Space, tree: Tree, call: str, **more: str) -> object:
     return json.loads(produce(space.server.url, tree.top, SUBMIT.format(call=call), ns=space.ns, **more)[0])
 
 
+@pytest.mark.inventory("P-334", "P-358", "P-628")
+@pytest.mark.inventory("P-304", "C-861")
 def test_a_function_runs_on_a_worker_that_has_not_its_module(space: Space, tree: Tree, tmp_path: Path) -> None:
     home = tmp_path / "home"
     with Worker(space.server.url, tmp_path / "empty", ns=space.ns, LAKESHORE_HOME=str(home)):
@@ -44,6 +46,7 @@ def test_a_function_runs_on_a_worker_that_has_not_its_module(space: Space, tree:
     ]
 
 
+@pytest.mark.inventory("P-362", "P-363")
 def test_a_second_call_of_a_commit_sends_and_fetches_nothing(space: Space, tree: Tree, tmp_path: Path) -> None:
     program = """
     import json, work
@@ -140,6 +143,7 @@ def test_a_module_in_a_subdirectory_is_imported_as_it_was(space: Space, tmp_path
         assert produce(space.server.url, at, program, ns=space.ns)[0] == "21"
 
 
+@pytest.mark.inventory("P-360", "P-761", "P-366")
 def test_a_tree_with_changes_has_no_stamp_and_says_so_once(space: Space, tree: Tree, tmp_path: Path) -> None:
     tree.write({"helper.py": "FACTOR = 11\n"})
     program = """
@@ -153,6 +157,7 @@ def test_a_tree_with_changes_has_no_stamp_and_says_so_once(space: Space, tree: T
     assert space("GET", "code-repos").body["codeRepos"] == []
 
 
+@pytest.mark.inventory("P-366")
 @pytest.mark.parametrize("kind", ["no repository", "no commit", "not tracked", "ignored"])
 def test_code_that_git_does_not_keep_is_submitted_as_ever(space: Space, tmp_path: Path, kind: str) -> None:
     top = tmp_path / "tree"
@@ -167,3 +172,80 @@ def test_code_that_git_does_not_keep_is_submitted_as_ever(space: Space, tmp_path
     out, err = produce(space.server.url, top, "import work; print(len(work.scaled.submit(1)))", ns=space.ns)
     assert (out, err) == ("26", "")
     assert space("GET", "code-repos").status == 404 or space("GET", "code-repos").body["codeRepos"] == []
+
+
+@pytest.mark.inventory("P-360", "P-361", "P-736")
+def test_push_if_needed_sends_what_is_committed_and_with_allow_dirty_what_lies_there(
+    space: Space, tree: Tree, tmp_path: Path
+) -> None:
+    program = """
+    import json
+    from dreamlake.lakeshore.code_archive import push_if_needed
+    from lakeshore.sdk.default_plane import default_dispatch
+    plane = default_dispatch()
+    print(json.dumps([push_if_needed(plane), push_if_needed(plane, allow_dirty=True), plane.push_code()]))
+    """
+    tree.write({"helper.py": "FACTOR = 11\n", "new.py": "x = 1\n"})
+    nothing, dirty, by_hand = json.loads(produce(space.server.url, tree.top, program, ns=space.ns)[0])
+    assert (nothing, by_hand, dirty["commit"] != tree.head) == (None, None, True)
+    assert {"remote", "commit", "archiveKey", "storageName"} <= dirty.keys()
+    with Worker(space.server.url, tmp_path / "empty", ns=space.ns, LAKESHORE_HOME=str(tmp_path / "home")):
+        assert asked(space, tree, "scaled(2)") == 22, "the snapshot that was sent is what its calls are stamped with"
+    tree.write({"helper.py": "FACTOR = 12\n"})
+    assert (
+        "changes that are not committed"
+        in produce(space.server.url, tree.top, "import work; work.scaled.submit(1)", ns=space.ns)[1]
+    )
+    tree.git("checkout", "-q", "helper.py")
+    (tree.top / "new.py").unlink()
+    clean, same, _ = json.loads(produce(space.server.url, tree.top, program, ns=space.ns)[0])
+    assert clean["commit"] == same["commit"] == tree.head
+
+
+@pytest.mark.inventory("P-365")
+def test_the_local_plane_has_no_code_channel(tree: Tree, tmp_path: Path) -> None:
+    program = """
+    import work
+    import dreamlake.lakeshore as dls
+    from lakeshore.wire import Envelope
+    plane = dls.Dispatch(":memory:")
+    work.scaled.submit(1, _dispatch=plane)
+    print(dict(Envelope.from_bytes(plane.claim("work", "w").envelope).cfg), hasattr(plane, "push_code"))
+    """
+    assert produce("", tree.top, program, LAKESHORE_HOME=str(tmp_path))[0] == "{} False"
+
+
+def test_two_workers_that_begin_at_once_share_what_is_unpacked(space: Space, tree: Tree, tmp_path: Path) -> None:
+    program = """
+    import json, work
+    ids = [work.places.submit() for _ in range(40)]
+    q = __import__("dreamlake.lakeshore").lakeshore.SyncQueue("work")
+    found = [q.result(one, timeout=60) for one in ids]
+    print(json.dumps(sorted({value[0] for value in found})))
+    """
+    home = {"LAKESHORE_HOME": str(tmp_path / "home"), "ns": space.ns}
+    with Worker(space.server.url, tmp_path / "a", **home), Worker(space.server.url, tmp_path / "b", **home):
+        files = json.loads(produce(space.server.url, tree.top, program, ns=space.ns)[0])
+    assert len(files) == 1
+    assert [path.name for path in (tmp_path / "home" / "code").iterdir()] == [tree.head]
+
+
+def test_an_archive_that_is_not_what_was_stamped_is_run_by_nobody(space: Space, tree: Tree, tmp_path: Path) -> None:
+    """Another archive than the call's, and one that is a bomb: the call ends in a sentence, the worker goes on."""
+    program = """
+    import work
+    from lakeshore.sdk.default_plane import default_dispatch
+    plane = default_dispatch()
+    stamp = {**plane.push_code({"module": "work", "src_hash": None})}
+    try:
+        plane.push_code = lambda function: {**stamp, **%r}
+        print(work.scaled(1))
+    except Exception as error:
+        print(error)
+    """
+    with Worker(space.server.url, tmp_path / "empty", ns=space.ns, LAKESHORE_HOME=str(tmp_path / "home")):
+        for change, says in (({"sha256": "0" * 64}, "damaged"), ({"archiveKey": f"code/{'0' * 40}/x"}, "no archive")):
+            said = produce(space.server.url, tree.top, program % change, ns=space.ns)[0]
+            assert "cannot import module 'work'" in said and says in said
+        assert asked(space, tree, "scaled(2)") == 6
+    assert [path.name for path in (tmp_path / "home" / "code").iterdir()] == [tree.head]

@@ -1,7 +1,7 @@
 """`lakeshore code`: archives of git trees, for workers that do not have the code.
 
-`push` archives the commit that is checked out, once; the control plane keeps it. What a call by reference does by
-itself is the same, so `push` is for a tree with changes, and for seeing what goes wrong.
+`push` archives the commit that is checked out, once, in the storage `code-staging` or at the control plane itself. What
+a call by reference does by itself is the same, so `push` is for a tree with changes, and for seeing what goes wrong.
 Reference: cli/examples/storage-code-mounts.md, "Code"; C-170…C-174.
 """
 
@@ -18,8 +18,10 @@ import click
 
 from lakeshore.archives.errors import ArchiveError, NoTree
 from lakeshore.archives.packing import pack
+from lakeshore.archives.stamp import USUAL_STORAGE, key_of
 from lakeshore.archives.trees import Tree, note_of_snapshot, snapshot, tree_at
-from lakeshore.client.code import CodeRepos
+from lakeshore.client.api import ApiClient
+from lakeshore.client.code import CodeRepos, put_object
 from lakeshore.client.errors import ApiError
 from lakeshore.client.storages import Storages
 from lakeshore.wire.names import Ulids
@@ -49,7 +51,7 @@ def code() -> None:
     "storage",
     type=Named("storages"),
     metavar="<name>",
-    help="Where it goes (default: the control plane keeps it).",
+    help=f"Where it goes (default: {USUAL_STORAGE} if it exists, else the control plane).",
 )
 @click.option(
     "--dirty", is_flag=True, help="With what is not committed, new files included; what git ignores stays here."
@@ -71,12 +73,7 @@ def push(ctx: click.Context, storage: str | None, dirty: bool, as_json: bool) ->
         with connect(ctx) as server:
             repos = CodeRepos(server)
             row = _found(repos, tree, commit)
-            if row is None:
-                if storage is not None:
-                    _need_storage(Storages(server), storage)
-                row = _sent(repos, tree, commit)
-            else:
-                row = {**row, "alreadyArchived": True}
+            row = _sent(server, tree, commit, storage) if row is None else {**row, "alreadyArchived": True}
         if tree.change is not None:
             note_of_snapshot(tree, commit)
     except NoTree as error:
@@ -143,35 +140,38 @@ def _found(repos: CodeRepos, tree: Tree, commit: str) -> dict[str, Any] | None:
         return None  # the namespace is new: sending makes it, where that may be
 
 
-def _sent(repos: CodeRepos, tree: Tree, commit: str) -> dict[str, Any]:
+def _sent(server: ApiClient, tree: Tree, commit: str, storage: str | None) -> dict[str, Any]:
+    """To the storage, which without a name is the usual one if it exists; else the control plane keeps it."""
+    repos = CodeRepos(server)
     run = Ulids(lambda: time.time_ns() // 1_000_000, os.urandom).new()
+    ref = None if commit == tree.head else f"refs/snapshots/run-{run}"
     with tempfile.TemporaryDirectory(prefix="lakeshore-code-") as place:
         packed = pack(tree.top, commit, Path(place, "code.tar.gz"))
+        key = key_of(commit, packed.sha256)
+        url = _place(server, storage, key)
         with packed.path.open("rb") as file:
-            return repos.keep(
-                file,
-                size=packed.size,
-                sha256=packed.sha256,
-                remote=tree.remote,
-                commit=commit,
-                ref=None if commit == tree.head else f"refs/snapshots/run-{run}",
-            )
+            if url is not None:
+                put_object(url, file, packed.size)
+                name = storage or USUAL_STORAGE
+                return repos.register(key=key, storage=name, remote=tree.remote, commit=commit, ref=ref)
+            return repos.keep(file, size=packed.size, sha256=packed.sha256, remote=tree.remote, commit=commit, ref=ref)
 
 
-def _need_storage(storages: Storages, name: str) -> None:
+def _place(server: ApiClient, storage: str | None, key: str) -> str | None:
+    """Where the archive is put in a storage; None where none was named and the usual one is not there."""
+    name = storage or USUAL_STORAGE
     try:
-        storages.show(name)
+        return str(Storages(server).presign(name, key, put=True)["url"])
     except ApiError as error:
         if error.status != 404:
             raise
+        if storage is None:
+            return None
         raise Failure(
             f"there is no storage {name!r} for the archive",
             hint=f"lakeshore storage add {name} --kind s3 --kwarg bucket=<your-bucket> "
             "--kwarg 'creds.$secret=<aws-creds>'; without --storage the control plane keeps it",
         ) from error
-    raise Failure(
-        "not built yet: archives of code in a storage", hint="leave --storage out: the control plane keeps the archive"
-    )
 
 
 def _cells(row: dict[str, Any], now: datetime) -> tuple[str, ...]:
