@@ -76,7 +76,7 @@ class Condition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listed:
-    """A launch that lies on a host: `state` as `Condition` has it."""
+    """A launch that lies on a host: `state` as `Condition` has it, or `unfinished`."""
 
     launch_id: str
     state: str

@@ -133,7 +133,7 @@ def test_a_daemon_is_launched_over_ssh_runs_commands_and_is_ended_on_its_host(gr
     assert (ran.returncode, ran.stdout.strip()) == (0, box.name)
 
     killed = ground.run("daemon", "kill", "smoke")
-    assert killed.returncode == 0, killed.stderr
+    assert (killed.returncode, killed.stdout) == (0, f"killed smoke ({row['id']}), and its machine\n"), killed.stderr
     until(lambda: nothing_is_left(box), "the daemon is gone from its host")
     assert "smoke" not in ground.workers()
 
@@ -471,6 +471,36 @@ def test_a_daemon_that_is_kept_stays_on_its_host_and_an_id_from_people_is_no_pat
     shutil.rmtree(box.home / ".local/state/lakeshore/nymph")
     for path in box.logs:
         path.unlink()
+
+
+def test_what_an_install_left_unfinished_is_found_and_removed_with_its_worker(ground: Ground, box: RemoteUser) -> None:
+    provider = ground.provider(box)
+    assert ground.launch(provider, "--name", "half", "--wait").returncode == 0
+    worker = ground.workers()["half"]["id"]
+    (place,) = box.launches
+    os.kill(int((place / "pid").read_text()), 9)
+    (place / "udf-daemon.toml").unlink()
+    listed = json.loads(ground.run("providers", "instances", provider, "--json").stdout)
+    assert [(one["id"], one["state"]) for one in listed] == [(worker, "stopped")]
+    assert ground.run("daemon", "kill", "half").returncode == 0
+    until(lambda: nothing_is_left(box), "nothing is left")
+
+
+def test_a_host_that_is_away_is_told_by_a_kill_and_ended_when_it_is_back(ground: Ground, tmp_path: Path) -> None:
+    box = ground.sshd.host("away")
+    env = {"LAKESHORE_SSH_CONFIG": str(ground.sshd.directory / "for-the-server"), "LAKESHORE_MACHINES_LOOK_S": "1"}
+    with running(tmp_path / "cp", env=env) as server:
+        own = Ground(ground.sshd, server, ground.pyz, ground.cache)
+        assert own.run("nymph", "push", str(ground.pyz)).returncode == 0
+        provider = own.provider(box)
+        assert own.launch(provider, "--name", "far", "--wait").returncode == 0
+        assert own.run("providers", "update", provider, "--kwarg", "port=1").returncode == 0
+        killed = own.run("daemon", "kill", "far")
+        assert killed.returncode == 0
+        assert "its machine could not be ended, which is tried again" in killed.stderr
+        assert len(box.launches) == 1
+        assert own.run("providers", "update", provider, "--kwarg", f"port={ground.sshd.port}").returncode == 0
+        until(lambda: nothing_is_left(box), "its files are gone")
 
 
 def test_a_server_that_dies_while_it_installs_finds_the_daemon_again(ground: Ground, tmp_path: Path) -> None:

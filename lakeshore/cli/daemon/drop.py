@@ -72,7 +72,10 @@ def kill(ctx: click.Context, id_: str | None, no_terminate: bool, prefix: str | 
             done.append({"id": one.id, **row})
             if not as_json:
                 label = plain(row.get("label") or one.label)
-                click.echo(f"killed {label if label == one.id else f'{label} ({one.id})'}")
+                machine = ", and its machine" if row.get("terminated") else ""
+                click.echo(f"killed {label if label == one.id else f'{label} ({one.id})'}{machine}")
+            if row.get("trouble"):
+                say(f"note: {row.get('label') or one.label}: {row['trouble']}")
     if as_json:
         print_json(done)
     return ExitCode.FAILED if refused else ExitCode.OK

@@ -36,11 +36,13 @@ _ID: Final = re.compile(r"[0-9a-f]{24}")
 _BY_DOCKER: Final = ("docker", "gvisor")
 """Runners whose daemon must reach docker's socket."""
 WHERE: Final = ("ip", "host", "port", "username", "user", "proxy_jump", "ssh_key", "pem", "identity_file")
+_UNFINISHED: Final = "unfinished"
 _STATES: Final = {
     "running": "running",
     "RUNNING": "running",
     "COMPLETING": "stopping",
     "ended": "stopped",
+    _UNFINISHED: "stopped",
     **dict.fromkeys(("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "SUSPENDED"), "starting"),
     **dict.fromkeys(("COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY"), "stopped"),
 }
@@ -94,6 +96,9 @@ class Installer(ABC):
         launch_id = machine.worker
         with self._reached() as connection:
             known = {one.launch_id: one for one in steps.listed(connection)}
+            if launch_id in known and known[launch_id].state == _UNFINISHED:
+                steps.give_up(connection, launch_id, keep_log=False)
+                del known[launch_id]
             if launch_id not in known:
                 _check_label(connection, machine.label, known.values())
                 with _told(LaunchFailed):
