@@ -29,7 +29,7 @@ from .pairs import pairs_of
 from .supervisor import Supervisor
 
 MODULE = "dreamlake.lakeshore.daemon"
-FORWARDED = ("queue", "root", "url", "namespace", "runtime_policy")
+FORWARDED = ("queue", "root", "storage", "url", "namespace", "runtime_policy")
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -53,6 +53,12 @@ def _options(command: F) -> F:
                 type=click.Path(file_okay=False),
                 metavar="<dir>",
                 help="Root of dls.run keys (LAKESHORE_ROOT, default here).",
+            ),
+            click.option(
+                "--storage",
+                type=Named("storages"),
+                metavar="<name>",
+                help="Storage that dls.run reads from and writes to, besides the root.",
             ),
             click.option(
                 "--url", metavar="<url>", help="Control plane (LAKESHORE_URL; unset: this machine's own queues)."

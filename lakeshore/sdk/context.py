@@ -32,10 +32,11 @@ class RunContext:
 
     `root` is None for the working directory at the time of use. `writes` is the ledger: each key written through
     this context, in normal form, with its path. `invocation_id` names the invocation whose body is running, and so
-    the parent of what it submits. With a `storage`, a read of a key that is not here fetches it first.
+    the parent of what it submits. With a `storage`, a read of a key that is not here fetches it first. `kept` is what
+    the whole job has written, by key from the run root, where that is to be stored; its forks share it.
     """
 
-    __slots__ = ("_root", "invocation_id", "prefix", "storage", "writes")
+    __slots__ = ("_root", "invocation_id", "kept", "prefix", "storage", "writes")
 
     def __init__(
         self,
@@ -50,6 +51,7 @@ class RunContext:
         self.storage = storage
         self.invocation_id = invocation_id
         self.writes: dict[str, Path] = {}
+        self.kept: dict[str, Path] | None = None
 
     def __repr__(self) -> str:
         return f"RunContext(root={str(self.root)!r}, prefix={self.prefix!r}, invocation_id={self.invocation_id!r})"
@@ -67,6 +69,7 @@ class RunContext:
         child.storage = self.storage
         child.invocation_id = self.invocation_id
         child.writes = {}
+        child.kept = self.kept
         return child
 
     def within(self, prefix: str, invocation_id: str) -> RunContext:
@@ -97,6 +100,8 @@ class RunContext:
         path = self.path(key)
         (path if dir else path.parent).mkdir(parents=True, exist_ok=True)
         self.writes[normal(key)] = path
+        if self.kept is not None:
+            self.kept[join(self.prefix, key)] = path
         return path
 
 

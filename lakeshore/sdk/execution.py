@@ -28,6 +28,7 @@ from .context import RunContext, swap
 from .errors import TransportError, WorkerError
 from .functions import UDF
 from .interrupts import Interrupter, Interruption
+from .kept_writes import Keeps, store_writes
 from .kinds import call_asyncgen, call_gen, call_sync
 from .sources import Ending, FrameSink, Work
 from .transport import Resolver
@@ -38,10 +39,10 @@ _WHY = {"cancelled": "cancelled on request", "lost": "this worker lost its claim
 
 class Setup:
     """What a worker runs its jobs with. `root` is absolute; `plane` is where a body's own submits go; `owned` is of a
-    worker process.
+    worker process; `storage` is where keys are read from that are not here, and what was written is stored.
     """
 
-    __slots__ = ("context", "owned", "plane", "resolve")
+    __slots__ = ("context", "owned", "plane", "resolve", "storage")
 
     def __init__(
         self,
@@ -52,8 +53,10 @@ class Setup:
         runtime_policy: str = "minor",
         plane: Any = None,
         owned: Owned | None = None,
+        storage: Keeps | None = None,
     ) -> None:
-        self.context = RunContext(root=root)
+        self.context = RunContext(root=root, storage=storage)
+        self.storage = storage
         self.plane = plane
         self.owned = owned
         self.resolve = Resolver(registry=registry, allow_pickled=allow_pickled, runtime_policy=runtime_policy)
@@ -129,6 +132,7 @@ def _result(
         function = setup.resolve(envelope.fn)
         args, kwargs = envelope.unpack_args(), envelope.unpack_kwargs()
         context = setup.context.within(envelope.prefix, work.id)
+        context.kept = None if setup.storage is None else {}
     except Interruption:
         raise
     except BaseException as error:
@@ -141,6 +145,8 @@ def _result(
             packed = _pack(run_body(function, args, kwargs), "result", function)
         else:
             packed = _stream(function, context.fork(), args, kwargs, work, sink(work), interrupter, streamed)
+        if setup.storage is not None and context.kept:
+            store_writes(setup.storage, context.kept)
     finally:
         uninstall_plane(token)
         swap(around)

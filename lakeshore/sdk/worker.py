@@ -33,6 +33,7 @@ from .transport import check_policy
 if TYPE_CHECKING:
     from .code_mount import Mount
     from .printed import Printed
+    from .storage import Storage
 
 __all__ = ["Worker", "run_worker"]
 
@@ -55,6 +56,7 @@ def run_worker(
     allow_pickled: bool | None = None,
     runtime_policy: str = "minor",
     wait: float = 0.0,
+    storage: Storage | str | None = None,
 ) -> int:
     """Run the jobs of a queue (`Queue` or `SyncQueue`) in this thread; how many were run.
 
@@ -62,7 +64,9 @@ def run_worker(
     or `module:qualname` to a function and is asked first. `once` takes at most one job, waiting up to `wait` seconds
     for it; without it the loop goes on until `stop()`, asked between jobs and every `poll` seconds while idle, is true.
     A failed body runs again while its attempt is at most `retries`. `allow_pickled` permits functions sent by value
-    (default: only on a plane of this machine); `runtime_policy` is `strict`, `minor` or `off`.
+    (default: only on a plane of this machine); `runtime_policy` is `strict`, `minor` or `off`. With a `storage` (or its
+    name, of the queue's control plane), `dls.run.read` fetches a key that is not below `root`, and what a body wrote is
+    stored there before its end is told; without one both are files of this machine.
 
     A body's failure is the job's, never this call's. In the main thread Ctrl-C stops the body, gives its job back and
     raises KeyboardInterrupt. Raises DispatchError when the plane cannot be used, and WorkerError when a body closed the
@@ -79,6 +83,7 @@ def run_worker(
         allow_pickled=allow_pickled,
         runtime_policy=runtime_policy,
         wait=wait,
+        storage=storage,
     )
     return worker.run()
 
@@ -101,6 +106,7 @@ class Worker:
         allow_pickled: bool | None = None,
         runtime_policy: str = "minor",
         wait: float = 0.0,
+        storage: Storage | str | None = None,
         worker_id: str | None = None,
         on_stuck: Callable[[], None] | None = None,
         grace_s: float = GRACE_S,
@@ -121,6 +127,8 @@ class Worker:
             )
         check_policy(runtime_policy)
         self.executed = 0
+        kept = _storage(storage, plane) if isinstance(storage, str) else storage
+        self._opened = kept if isinstance(storage, str) else None
         self._q, self._plane = q, plane
         self._once, self._poll, self._retries, self._stop, self._wait = once, poll, retries, stop, wait
         self.worker_id = worker_id or worker_name()
@@ -131,6 +139,7 @@ class Worker:
             runtime_policy=runtime_policy,
             plane=plane,
             owned=Owned() if own_process else None,
+            storage=kept,
         )
         code_off = os.environ.get("LAKESHORE_CODE", "").strip().lower() == "off"
         self._fetches = None if code_off or not hasattr(plane, "fetch_code") else plane
@@ -177,6 +186,8 @@ class Worker:
             finally:
                 if self._canary.alive():
                     source.close()
+                    if self._opened is not None:
+                        self._opened.close()
         if self._ctrl_c:
             raise KeyboardInterrupt
         return self.executed
@@ -310,6 +321,14 @@ class _Canary:
     def __exit__(self, *_: object) -> None:
         if self.alive():
             os.close(self._fd)
+
+
+def _storage(name: str, plane: Any) -> Storage:
+    """The storage of that name at the plane's server, with the plane's token."""
+    from .storage import Storage  # wall: a worker without one loads no HTTP client
+
+    named = {attribute: getattr(plane, attribute, None) for attribute in ("base_url", "namespace", "token")}
+    return Storage(name, **(named if named["base_url"] else {}))
 
 
 class _CtrlC:

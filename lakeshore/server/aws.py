@@ -14,6 +14,7 @@ Reference: api/auth-and-secrets, "Secrets"; S-104…S-106, S-775.
 from __future__ import annotations
 
 import json
+import logging
 import os
 import sys
 import threading
@@ -115,6 +116,7 @@ class Aws:
             "retries": {"total_max_attempts": TRIES, "mode": "standard"},
             "user_agent_extra": "lakeshore",
             "ignore_configured_endpoint_urls": True,
+            "defaults_mode": "legacy",  # another one may ask the machine for its region
         }
         if service == "s3":
             told["signature_version"] = "s3v4"
@@ -195,6 +197,8 @@ def _new_session(botocore: Any) -> Any:
     )
     for name in ("request_checksum_calculation", "response_checksum_validation"):  # others' stores know none
         session.set_config_variable(name, "when_required")
+    session.set_config_variable("s3_disable_express_session_auth", True)  # it asks for a session to sign a URL
+    logging.getLogger("botocore").setLevel(logging.WARNING)  # below it tells what it signs, and keys that it got
     return session
 
 

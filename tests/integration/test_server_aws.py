@@ -180,6 +180,27 @@ def test_an_endpoint_is_addressed_by_path_and_aws_by_host(
     assert "X-Amz-Algorithm=AWS4-HMAC-SHA256" in url
 
 
+@pytest.mark.parametrize("bucket", ["lab--use1-az4--x-s3", "b.with.dots", "UPPER_case"])
+def test_no_kind_of_bucket_needs_a_network_for_a_url(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_DEFAULTS_MODE", "auto")
+    monkeypatch.setattr("socket.socket.connect", None)
+    client = Aws({}).client("s3", KEYS)
+    assert client.generate_presigned_url("get_object", Params={"Bucket": bucket, "Key": "k"}, ExpiresIn=60)
+
+
+def test_what_botocore_tells_of_keys_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("DEBUG")
+    answer = (
+        b"<GetSessionTokenResponse><GetSessionTokenResult><Credentials><AccessKeyId>A</AccessKeyId>"
+        b"<SecretAccessKey>planted-answer</SecretAccessKey><SessionToken>t</SessionToken>"
+        b"<Expiration>2030-01-01T00:00:00Z</Expiration></Credentials></GetSessionTokenResult></GetSessionTokenResponse>"
+    )
+    with answering(200, answer) as endpoint:
+        client = Aws({}).client("sts", KEYS, endpoint=endpoint)
+        assert client.get_session_token()["Credentials"]["SecretAccessKey"] == "planted-answer"
+    assert "planted" not in caplog.text and "Signature" not in caplog.text
+
+
 def test_what_the_user_of_the_server_has_for_aws_counts_nowhere(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     config = tmp_path / "config"
     config.write_text("[profile other]\nregion = ap-east-1\nendpoint_url = http://elsewhere\n[default]\nregion = x\n")

@@ -17,6 +17,49 @@ from spaces import Space
 import dreamlake.lakeshore as dls
 from lakeshore.sdk.errors import DispatchError
 
+
+@dls.udf(queue="stored")
+def inner(key: str) -> str:
+    dls.run.write(key).write_bytes(b"inner")
+    return key
+
+
+@dls.udf
+def called(key: str) -> str:
+    dls.run.write(key).write_bytes(b"inner")
+    return key
+
+
+@dls.udf(queue="stored")
+def outer(source: str) -> dict[str, str]:
+    text = dls.run.read(source).read_text()
+    dls.run.write("out/a.txt").write_text(text.upper())
+    (dls.run.write("shards", dir=True) / "0.bin").write_bytes(b"")
+    with dls.scope("deep"):
+        called("b.txt")
+    return {"a": "out/a.txt", "shards": "shards", "b": "deep/b.txt"}
+
+
+@dls.udf(queue="stored")
+def streamed(count: int):  # type: ignore[no-untyped-def]
+    for index in range(count):
+        key = f"parts/{index}.txt"
+        dls.run.write(key).write_text(str(index))
+        yield key
+
+
+@dls.udf(queue="stored")
+def whole() -> str:
+    dls.run.write(".", dir=True)
+    return "."
+
+
+@dls.udf(queue="stored")
+def unwritten() -> str:
+    dls.run.write("never.txt")
+    return "never.txt"
+
+
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT.parent / "shared" / "spec" / "python-sdk" / "happy-paths" / "11-storage-from-udf.md"
 ACCESS = ROOT / "examples" / "_legacy" / "12-storage-access" / "access.py"
@@ -115,3 +158,80 @@ def test_objects_go_through_whole_and_what_goes_wrong_is_told(space: Space, stor
         assert space("PUT", "secrets/keys", {"plaintext": "AKIAGONE:wrong"}).status == 200
         with pytest.raises(DispatchError, match="answered 403"):
             made.get("empty")
+
+
+@pytest.mark.inventory("P-744")
+def test_a_worker_with_a_storage_fetches_what_it_reads_and_stores_what_was_written(
+    space: Space, store: S3, tmp_path: Path
+) -> None:
+    plane = dls.HttpDispatch(space.server.url, namespace=space.ns)
+    queue = dls.SyncQueue("stored", dispatch=plane)
+    store.client().put_object(Bucket="lab", Key=f"{space.ns}/exp/in.txt", Body=b"content")
+    with dls.scope("exp"):
+        calls = [outer.submit("in.txt", _dispatch=plane), streamed.submit(2, _dispatch=plane)]
+        calls.append(unwritten.submit(_dispatch=plane))
+    for _ in calls:
+        assert dls.run_worker(queue, once=True, wait=30, root=tmp_path, allow_pickled=True, storage="my-bucket") == 1
+    assert queue.result(calls[0], timeout=30) == {"a": "out/a.txt", "shards": "shards", "b": "deep/b.txt"}
+    assert list(queue.result(calls[1], timeout=30)) == ["parts/0.txt", "parts/1.txt"]
+    assert queue.result(calls[2], timeout=30) == "never.txt"
+    there = {key.removeprefix(f"{space.ns}/"): content for key, content in store.keys("lab").items() if space.ns in key}
+    assert there == {
+        "exp/in.txt": b"content",
+        "exp/out/a.txt": b"CONTENT",
+        "exp/shards/0.bin": b"",
+        "exp/deep/b.txt": b"inner",
+        "exp/parts/0.txt": b"0",
+        "exp/parts/1.txt": b"1",
+    }
+    plane.close()
+
+
+BODY = """
+import dreamlake.lakeshore as dls
+
+@dls.udf(queue="stored")
+def copy(key):
+    dls.run.write("copy.txt").write_text(dls.run.read(key).read_text())
+    return "copy.txt"
+"""
+
+
+@pytest.mark.inventory("P-744")
+def test_the_worker_command_is_bound_to_a_storage_by_its_name(space: Space, store: S3, tmp_path: Path) -> None:
+    (tmp_path / "copies.py").write_text(BODY)
+    store.client().put_object(Bucket="lab", Key=f"{space.ns}/in.txt", Body=b"content")
+    call = ran(space, tmp_path, "-c", "import copies; print(copies.copy.submit('in.txt'))").strip()
+    worker = ("-m", "lakeshore", "worker", "once", "--python", sys.executable, "--queue", "stored")
+    ran(space, tmp_path, *worker, "--storage", "my-bucket")
+    assert store.keys("lab")[f"{space.ns}/copy.txt"] == b"content"
+    with_plane = dls.HttpDispatch(space.server.url, namespace=space.ns)
+    assert dls.SyncQueue("stored", dispatch=with_plane).result(call, timeout=30) == "copy.txt"
+    with_plane.close()
+    refused = [sys.executable, "-m", "dreamlake.lakeshore.daemon", "--once", "--storage", "a/b/c"]
+    done = subprocess.run(refused, env=environ(space, tmp_path), capture_output=True, text=True, check=False)
+    assert (done.returncode, "Traceback" in done.stderr) == (1, False)
+    assert "a storage is named by a str" in done.stderr
+
+
+@pytest.mark.inventory("P-744")
+def test_what_cannot_be_stored_fails_the_job_and_without_a_storage_files_stay_here(
+    space: Space, store: S3, tmp_path: Path
+) -> None:
+    plane = dls.HttpDispatch(space.server.url, namespace=space.ns)
+    queue = dls.SyncQueue("stored", dispatch=plane)
+    call = inner.submit("k.txt", _dispatch=plane)
+    assert space("PUT", "secrets/keys", {"plaintext": "AKIAGONE:wrong"}).status == 200
+    dls.run_worker(queue, once=True, wait=30, root=tmp_path, allow_pickled=True, storage="my-bucket", retries=0)
+    with pytest.raises(Exception, match=r"PUT of 'k.txt' in storage 'my-bucket' was answered 403"):
+        queue.result(call, timeout=30)
+    call = whole.submit(_dispatch=plane)
+    dls.run_worker(queue, once=True, wait=30, root=tmp_path, allow_pickled=True, storage="my-bucket", retries=0)
+    with pytest.raises(Exception, match="the run root itself is not stored"):
+        queue.result(call, timeout=30)
+    call = inner.submit("k.txt", _dispatch=plane)
+    dls.run_worker(queue, once=True, wait=30, root=tmp_path, allow_pickled=True)
+    assert queue.result(call, timeout=30) == "k.txt"
+    assert (tmp_path / "k.txt").read_bytes() == b"inner"
+    assert not [key for key in store.keys("lab") if key.startswith(space.ns)]
+    plane.close()

@@ -95,7 +95,7 @@ def test_a_worker_can_be_awaited_though_an_older_page_has_no_name_for_it() -> No
 
 
 @pytest.mark.inventory("P-320")
-def test_run_worker_takes_what_is_documented_and_a_wait() -> None:
+def test_run_worker_takes_what_is_documented_a_wait_and_a_storage() -> None:
     parameters = list(inspect.signature(dls.run_worker).parameters.values())
     assert parameters[0].name == "q"
     assert {p.name: p.default for p in parameters[1:]} == {
@@ -108,6 +108,7 @@ def test_run_worker_takes_what_is_documented_and_a_wait() -> None:
         "allow_pickled": None,
         "runtime_policy": "minor",
         "wait": 0.0,
+        "storage": None,
     }
     assert all(p.kind is p.KEYWORD_ONLY for p in parameters[1:])
 

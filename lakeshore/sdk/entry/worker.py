@@ -52,6 +52,7 @@ class Settings:
     allow_pickled: bool
     runtime_policy: str
     worker_id: str | None
+    storage: str | None
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -71,9 +72,24 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _failed(str(error))
     set_process_plane(plane)
     _announce(settings, plane)
-    worker = Worker(
+    try:
+        worker = _worker(settings, plane, again)
+    except (DispatchError, TypeError) as error:
+        return _failed(str(error))
+    try:
+        with _signals(worker) as received:
+            return _run(worker, received, again)
+    finally:
+        with contextlib.suppress(DispatchError):
+            plane.close()
+
+
+def _worker(settings: Settings, plane: Any, again: _Again) -> Worker:
+    """DispatchError, TypeError for a storage that cannot be named."""
+    return Worker(
         SyncQueue(settings.queue, dispatch=plane),
         root=settings.root,
+        storage=settings.storage,
         once=settings.once,
         allow_pickled=settings.allow_pickled,
         runtime_policy=settings.runtime_policy,
@@ -84,12 +100,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         may_pass=None if settings.once or settings.url is None else _passing,
         printed=None if settings.url is None else _printed(plane),
     )
-    try:
-        with _signals(worker) as received:
-            return _run(worker, received, again)
-    finally:
-        with contextlib.suppress(DispatchError):
-            plane.close()
 
 
 def read_settings(argv: Sequence[str] | None = None) -> Settings:
@@ -108,6 +118,7 @@ def read_settings(argv: Sequence[str] | None = None) -> Settings:
     add("--allow-pickled", action="store_true", help="run functions that were sent by value")
     policy = environ.get("LAKESHORE_RUNTIME_POLICY") or "minor"
     add("--runtime-policy", default=policy, help="strict | minor | off (LAKESHORE_RUNTIME_POLICY)")
+    add("--storage", default=None, help="storage that dls.run reads from and writes to, besides the root")
     add("--worker-id", default=None, help="name of this worker (default: from host and process)")
     given = parser.parse_args(argv)
     if given.runtime_policy not in POLICIES:
@@ -125,6 +136,7 @@ def read_settings(argv: Sequence[str] | None = None) -> Settings:
         allow_pickled=given.allow_pickled or given.url is None,
         runtime_policy=given.runtime_policy,
         worker_id=given.worker_id,
+        storage=given.storage,
     )
 
 

@@ -180,6 +180,8 @@ async def add(app: App, request: Request, caller: Caller, *, body: StorageAdd) -
         updated_at=now,
     )
     made = await _provisioned(app, caller, row, body)
+    if made:
+        await app.need_namespace(caller, creates=False)  # it may be gone by now
     storages = app.records.storages
     async with storages.turn:
         _need_free(app, row)
