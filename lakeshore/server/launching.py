@@ -167,13 +167,15 @@ class Launching:
     ) -> list[Machine]:
         """Rows and tokens for them, on disk."""
         machines: list[Machine] = []
-        for label in labels:
-            worker = secrets.token_hex(12)
-            _token, plaintext = await self._records.mint_token(
-                ns, f"launch-{worker}", "daemon", worker=worker, actor=actor
-            )
-            machines.append(self._machine(ns, wanted, program, label, worker, plaintext))
         try:
+            names = labels if wanted.name is None else _each(wanted.name, wanted.count)
+            for label, name in zip(labels, names, strict=True):
+                worker = secrets.token_hex(12)
+                _token, plaintext = await self._records.mint_token(
+                    ns, f"launch-{worker}", "daemon", worker=worker, actor=actor
+                )
+                machine = self._machine(ns, wanted, program, label, worker, plaintext)
+                machines.append(replace(machine, name=name))
             await self._note(ns, wanted, provider, machines, actor)
         except BaseException:
             with trio.CancelScope(shield=True):
@@ -409,8 +411,10 @@ def _scripts(wanted: LaunchSpec) -> list[dict[str, Any]]:
 def _labels(wanted: LaunchSpec) -> list[str]:
     """A name and a label of several are prefixes."""
     given = wanted.label or wanted.name
-    if wanted.count == 1 and given:
-        return [given]
-    if given:
-        return [f"{given}-{place:02}" for place in range(wanted.count)]
-    return [f"{wanted.provider}-{secrets.token_hex(_SHORT // 2)}" for _ in range(wanted.count)]
+    if given is None:
+        return [f"{wanted.provider}-{secrets.token_hex(_SHORT // 2)}" for _ in range(wanted.count)]
+    return _each(given, wanted.count)
+
+
+def _each(given: str, count: int) -> list[str]:
+    return [given] if count == 1 else [f"{given}-{place:02}" for place in range(count)]

@@ -514,3 +514,44 @@ def test_a_provider_that_hangs_holds_up_no_other(play: Callable[..., None], clou
         assert {row.label: row.host_status for row in world.rows} == {"gpu": "running", "far": "starting"}
 
     play(act)
+
+
+@pytest.mark.parametrize(
+    ("asked", "labels", "names"),
+    [
+        ({"name": "gpu"}, ["gpu"], ["gpu"]),
+        ({"label": "gpu", "name": None}, ["gpu"], ["gpu"]),
+        ({"name": "gpu", "label": "row"}, ["row"], ["gpu"]),
+        ({"name": "gpu", "label": "row", "count": 2}, ["row-00", "row-01"], ["gpu-00", "gpu-01"]),
+    ],
+)
+@pytest.mark.inventory("S-171")
+def test_a_name_is_the_clouds_and_the_label_unless_there_is_another(
+    play: Callable[..., None], cloud: Cloud, asked: dict[str, Any], labels: list[str], names: list[str]
+) -> None:
+    async def act(world: World) -> None:
+        told = await world.launching.launch(NS, replace(SPEC, **asked))
+        assert [one.label for one in told] == labels
+        assert sorted(str(machine.name) for machine in cloud.launched) == names
+
+    play(act)
+
+
+def test_tokens_of_a_launch_that_stops_halfway_are_revoked(
+    play: Callable[..., None], cloud: Cloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def act(world: World) -> None:
+        mint, minted = world.records.mint_token, []
+
+        async def full_at_the_third(*asked: Any, **more: Any) -> Any:
+            minted.append(asked)
+            if len(minted) == 3:
+                raise OSError("the disk is full")
+            return await mint(*asked, **more)
+
+        monkeypatch.setattr(world.records, "mint_token", full_at_the_third)
+        with pytest.raises(OSError, match="full"):
+            await world.launching.launch(NS, replace(SPEC, count=5))
+        assert (cloud.launched, world.tokens(), world.rows) == ([], [], [])
+
+    play(act)

@@ -58,8 +58,8 @@ class Machine:
     """One that is wanted. `userdata` is the rendered script, complete; whoever copies files instead makes the daemon's
     configuration with `bootstrap.config.rendered(machine, …)`, and writes `token` into a file of mode 0600 beside it.
 
-    `capacity` is the caller's, as it is; `cloud_tags` go onto the machine besides `tags_of`. `url`: the server's, as
-    the machine reaches it.
+    `name` is what the cloud is to call it, where that is not the label. `capacity` is the caller's, as it is;
+    `cloud_tags` go onto the machine besides `tags_of`. `url`: the server's, as the machine reaches it.
     """
 
     ns: str
@@ -69,6 +69,7 @@ class Machine:
     program: Program
     token: str = field(repr=False)
     userdata: str = field(repr=False)
+    name: str | None = None
     queues: tuple[str, ...] = ()
     tags: tuple[str, ...] = ()
     runners: tuple[str, ...] = ()

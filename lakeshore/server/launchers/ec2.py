@@ -115,7 +115,7 @@ class Ec2:
     def _wanted(self, machine: Machine) -> dict[str, Any]:
         kwargs = self._kwargs
         profile = kwargs.get("iam_instance_profile")
-        tags = {**machine.cloud_tags, "Name": machine.label, **tags_of(machine)}
+        tags = {**machine.cloud_tags, "Name": machine.name or machine.label, **tags_of(machine)}
         listed = [{"Key": name, "Value": value} for name, value in tags.items()]
         return {
             "ClientToken": machine.worker,

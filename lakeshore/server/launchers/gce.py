@@ -107,7 +107,7 @@ class Gce:
         labels = {**machine.cloud_tags, **tags_of(machine)}
         return {
             "name": name,
-            "description": machine.label,
+            "description": machine.name or machine.label,
             "machineType": f"zones/{self._zone}/machineTypes/{kwargs.get('machine_type') or DEFAULT_TYPE}",
             "labels": {_label(key): _label(value) for key, value in labels.items()},
             "disks": [{"boot": True, "autoDelete": True, "initializeParams": disk}],
@@ -175,7 +175,7 @@ def _instance(row: Mapping[str, Any]) -> Instance:
 
 def _name(machine: Machine) -> str:
     """Letters, digits and dashes, at most 63, unlike every other worker's."""
-    said = _UNFIT.sub("-", machine.label.lower()).strip("-")[:37].strip("-")
+    said = _UNFIT.sub("-", (machine.name or machine.label).lower()).strip("-")[:37].strip("-")
     return f"{said if said[:1].isalpha() else f'd-{said}'.rstrip('-')}-{machine.worker}"[:63]
 
 
