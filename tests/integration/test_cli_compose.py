@@ -68,6 +68,11 @@ def ec2() -> Iterator[Ec2]:
 
 
 @pytest.fixture(scope="module")
+def image(ec2: Ec2) -> str:
+    return ec2.image
+
+
+@pytest.fixture(scope="module")
 def cloud_server(ec2: Ec2, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     env = {"LAKESHORE_ADMIN_TOKEN": ADMIN, "AWS_ENDPOINT_URL_EC2": ec2.client.meta.endpoint_url}
     with running(tmp_path_factory.mktemp("cloud"), env=env, token=ADMIN) as served:
@@ -116,13 +121,13 @@ class Power:
 
 
 @pytest.fixture
-def call(cloud_server: Served, ec2: Ec2, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Client:
+def call(cloud_server: Served, image: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Client:
     """A namespace with the provider `cloud`; the working directory is empty, and commands are for it."""
     name = f"ns-{new_id()}"
     assert cloud_server.post("/v1/admin/namespaces", {"name": name}, encoding=JSON).status == 201
     push_program(cloud_server, name)
     client = Client(cloud_server, name)
-    kwargs = {"region": "us-east-1", "image_id": ec2.image, "aws_credentials": KEYS}
+    kwargs = {"region": "us-east-1", "image_id": image, "aws_credentials": KEYS}
     told = client("POST", "providers", {"name": "cloud", "launcher": "EC2", "kwargs": kwargs})
     assert told.status == 201, told.body
     (tmp_path / "project").mkdir()
@@ -164,8 +169,8 @@ def of_rows(text: str) -> str:
 
 @pytest.mark.inventory("C-863", "C-355", "C-357")
 @pytest.mark.inventory("C-339")
-def test_the_page_of_a_cluster_comes_true(call: Client, run: Run, power: Power, ec2: Ec2) -> None:
-    Path("lakeshore.yaml").write_text(PAGE.format(image=ec2.image))
+def test_the_page_of_a_cluster_comes_true(call: Client, run: Run, power: Power, ec2: Ec2, image: str) -> None:
+    Path("lakeshore.yaml").write_text(PAGE.format(image=image))
     code, out, err = run("up", "--plan")
     assert (code, out.splitlines()) == (
         0,
@@ -665,8 +670,23 @@ def test_a_launch_whose_answer_was_lost_made_its_daemon_and_no_other(
 
 
 @pytest.mark.inventory("C-889")
-def test_the_tutorials_two_tiers_are_two_queues_and_eight_daemons(call: Client, run: Run, ec2: Ec2) -> None:
-    tiers = PAGE.format(image=ec2.image).replace("count: 5\n    instance_type: g4", "count: 3\n    instance_type: g4")
+def test_the_tutorials_two_tiers_are_two_queues_and_eight_daemons(call: Client, run: Run, image: str) -> None:
+    tiers = PAGE.format(image=image).replace("count: 5\n    instance_type: g4", "count: 3\n    instance_type: g4")
     Path("lakeshore.yaml").write_text(tiers)
     code, out, _err = run("up")
     assert (code, out.splitlines()[0].split(": ")[1]) == (0, "8 daemon(s) launched, 2 queue(s) created")
+
+
+def test_a_setup_that_fails_is_told_to_who_waits(call: Client, run: Run, power: Power) -> None:
+    declare(1, ', setup: ["true", "echo no such package >&2; exit 3"], startup: "touch $HOME/started"')
+    with power.on():
+        code, out, err = run("up", "--wait", "--timeout", "60s")
+    assert code == ExitCode.FAILED, power.log()
+    assert out.startswith("✓ project 'my-first-cluster': 1 daemon(s) launched")
+    assert "error: setup failed on worker-0: setup 2 of 2 (exit 3)\n" in err
+    assert "lakeshore daemon show worker-0" in err
+    (id_,) = labels(run).values()
+    ended = call("GET", f"workers/{id_}").body["setups"]
+    assert sorted((one["name"], one["state"]) for one in ended) == [
+        *(("setup 1 of 2", "done"), ("setup 2 of 2", "failed"), ("startup", "done")),
+    ]

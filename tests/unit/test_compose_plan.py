@@ -119,7 +119,8 @@ def test_what_is_otherwise_than_the_file_says_is_told_and_stays() -> None:
     plan = planned(file, [{"name": "cpu-lane", "kind": "filo"}, QUEUES[1]], found)
     assert list(drift_lines(plan)) == [
         '  ~ queue cpu-lane  kind is "filo", the file says "fifo"',
-        "  ~ daemon cpu-0  was launched with another queues, instance_type",
+        "  ~ daemon cpu-0  serves cpu-lane, more, the file says cpu-lane",
+        "  ~ daemon cpu-0  was launched with another instance_type",
         "  ? daemon old-0  is of this project, and of no group of the file",
     ]
     assert (plan.is_done, plan.in_sync, cpu(plan).launch) == (True, False, [])

@@ -32,6 +32,8 @@ from .words import listed
 _ANCHOR = 256
 """Characters at the end of what is known, by which a console that forgot its beginning is found again."""
 _OURS = frozenset({401, 403})
+_NONE = 422
+"""The status of a machine without a console."""
 
 
 @click.command()
@@ -58,9 +60,8 @@ def logs(ctx: click.Context, which: str | None, follow: bool, poll_ms: int, tail
         known: dict[str, str] = {}
         told: set[tuple[str, str]] = set()
         while True:
-            for one in chosen:
-                _show(server, one, known, told, width=width, tail=tail)
-            if not follow:
+            can = [_show(server, one, known, told, width=width, tail=tail) for one in chosen]
+            if not follow or not any(can):
                 break
             time.sleep(poll_ms / 1000)
             chosen = _again(server, compose, which) or chosen
@@ -79,8 +80,8 @@ def _again(server: ApiClient, compose: Compose, which: str | None) -> list[Membe
 
 def _show(
     server: ApiClient, one: Member, known: dict[str, str], told: set[tuple[str, str]], *, width: int, tail: int | None
-) -> None:
-    """Print what is new; why there is nothing, once."""
+) -> bool:
+    """Print what is new; why there is nothing, once. Whether its machine keeps a console at all."""
     try:
         text = str(Launches(server).log(one.id, tail=None, latest=True).get("output") or "")
     except ProtocolViolation:
@@ -92,7 +93,7 @@ def _show(
             told.add((one.id, str(error)))
             hint = getattr(error, "hint", None)
             say(f"{one.label}: {error}{f'; {hint}' if hint else ''}")
-        return
+        return not (isinstance(error, ApiError) and error.status == _NONE)
     whole = text[: text.rfind("\n") + 1]  # a line that is not finished is shown when it is
     lines = (whole if one.id in known else text).splitlines()
     if one.id in known:
@@ -102,6 +103,7 @@ def _show(
     known[one.id] = whole if one.id in known else text
     for line in lines:
         click.echo(f"{plain(one.label):<{width}} | {plain(line)}")
+    return True
 
 
 def fresh(known: str, now: str) -> str:

@@ -114,6 +114,7 @@ def up(
                 told = True
             if wait:
                 _wait(server, plan, made, WAIT_S if limit_s is None else limit_s)
+                _check_setups(server, made)
         except (KeyboardInterrupt, SystemExit):
             say("what is made stays; `lakeshore up` goes on, `lakeshore down` takes it back")
             raise
@@ -240,9 +241,10 @@ def _wait(server: ApiClient, plan: Plan, made: Made, limit_s: float) -> None:
     failed = {label for label, _why in made.failed}
     wanted = [label for group in plan.groups for label in group.group.labels if label not in failed]
     deadline, told, away = time.monotonic() + limit_s, "", False
+    late: list[str] = []
     while True:
         try:
-            found = {one.label: one for one in members(owned(server, plan.compose)) if not one.is_gone}
+            found = {one.label: one for one in members(owned(server, plan.compose))}
             away = False
         except ProtocolViolation:
             raise
@@ -252,7 +254,7 @@ def _wait(server: ApiClient, plan: Plan, made: Made, limit_s: float) -> None:
             away = True
         else:
             made.states = {label: _state(found.get(label)) for label in wanted}
-            late = [label for label in wanted if made.states[label] not in SERVES]
+            late = [label for label in wanted if not _came(found.get(label))]
             if not late:
                 say(f"all {len(wanted)} daemon(s) are up")
                 return
@@ -263,12 +265,30 @@ def _wait(server: ApiClient, plan: Plan, made: Made, limit_s: float) -> None:
                 say(f"{len(wanted) - len(late)} of {len(wanted)} daemon(s) are up; {words}")
                 told = words
         if time.monotonic() >= deadline:
-            late = [f"{label} ({state})" for label, state in made.states.items() if state not in SERVES]
+            still = [f"{label} ({made.states[label]})" for label in late] or ["nobody knows who"]
             raise Failure(
-                f"not up within {Length.text(limit_s)}: {', '.join(late) or 'nobody knows'}",
-                hint=_look_at(late[0].split()[0] if late else plan.groups[0].group.name),
+                f"not up within {Length.text(limit_s)}: {', '.join(still)}", hint=_look_at((late or wanted)[0])
             )
         time.sleep(min(POLL_S, max(deadline - time.monotonic(), 0.0)))
+
+
+def _check_setups(server: ApiClient, made: Made) -> None:
+    """Failure where a setup script of one that was launched now has failed."""
+    failed = [
+        f"{label}: {plain(one.get('name'))} (exit {plain(one.get('exitCode'))})"
+        for label, id_ in made.launched
+        for one in Workers(server).show(id_).get("setups") or ()
+        if one.get("state") == "failed"
+    ]
+    if failed:
+        label = failed[0].split(":")[0]
+        hint = f"`lakeshore daemon show {label}` has what it printed; the daemon takes jobs all the same"
+        raise Failure(f"setup failed on {'; '.join(failed)}", hint=hint)
+
+
+def _came(one: Member | None) -> bool:
+    """Whether it is up, or was: one that leaves when it is idle may have gone already."""
+    return one is not None and (one.state in SERVES or (one.state == "gone" and one.row.get("lastSeenAt") is not None))
 
 
 def _state(one: Member | None) -> str:

@@ -39,8 +39,13 @@ def drift_lines(plan: Plan) -> Iterator[str]:
         for name, (said, there) in queue.differs.items():
             yield f"  ~ queue {queue.queue.name}  {name} is {_json(there)}, the file says {_json(said)}"
     for group in plan.groups:
-        for label, fields in group.changed.items():
-            yield f"  ~ daemon {label}  was launched with another {', '.join(fields)}"
+        for one in group.stays:
+            fields = group.changed.get(one.label, ())
+            if "queues" in fields:
+                serves = listed(map(str, one.row.get("queues") or ())) or "none by name"
+                yield f"  ~ daemon {one.label}  serves {serves}, the file says {listed(group.group.queues)}"
+            if others := [name for name in fields if name != "queues"]:
+                yield f"  ~ daemon {one.label}  was launched with another {', '.join(others)}"
     for one in plan.orphans:
         yield f"  ? daemon {plain(one.label)}  is of this project, and of no group of the file"
 
