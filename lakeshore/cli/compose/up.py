@@ -9,7 +9,6 @@ Reference: get-started/compose.md; admin/happy-paths/12-compose-cluster.md; C-33
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,7 +22,6 @@ from lakeshore.client.providers import Providers
 from lakeshore.client.queues import Queues
 from lakeshore.client.workers import Workers
 from lakeshore.config.compose import Group
-from lakeshore.net.errors import NetError, ProtocolViolation
 
 from ..exits import ExitCode
 from ..failures import Failure
@@ -33,17 +31,13 @@ from ..numbers import Length
 from ..output import plain, print_json, say
 from ..progress import progress
 from ..server import server_options
+from .arriving import WAIT_S, arrived, check_setups
 from .ending import Ended, Ending
-from .file import file_option, group_argument, opened, owned, plan_option, seen, threads_client
+from .file import file_option, group_argument, opened, plan_option, seen, threads_client
 from .launching import Launched, asked_for, launched, notes
 from .parallel import Refusal, each
-from .plan import SERVES, GroupPlan, Member, Plan, members
+from .plan import GroupPlan, Plan
 from .words import advice, counted, drift_lines, failure_line, member_json, plan_json, plan_lines, unchanged_lines, who
-
-WAIT_S = 600.0
-POLL_S = 1.0
-_OVER = frozenset({"stopping", "stopped", "terminated"})
-"""States of a machine on which nothing comes up any more."""
 
 
 @dataclass(slots=True)
@@ -114,7 +108,6 @@ def up(
                 told = True
             if wait:
                 _wait(server, plan, made, WAIT_S if limit_s is None else limit_s)
-                _check_setups(server, made)
         except (KeyboardInterrupt, SystemExit):
             say("what is made stays; `lakeshore up` goes on, `lakeshore down` takes it back")
             raise
@@ -237,69 +230,13 @@ def _end_surplus(
 
 
 def _wait(server: ApiClient, plan: Plan, made: Made, limit_s: float) -> None:
-    """Until all that was asked for has come up. Failure when it does not in time, or cannot any more."""
+    """Until all that was asked for has come up, and its setups have gone well. Failure."""
     failed = {label for label, _why in made.failed}
     wanted = [label for group in plan.groups for label in group.group.labels if label not in failed]
-    deadline, told, away = time.monotonic() + limit_s, "", False
-    late: list[str] = []
-    while True:
-        try:
-            found = {one.label: one for one in members(owned(server, plan.compose))}
-            away = False
-        except ProtocolViolation:
-            raise
-        except NetError as error:
-            if not away:
-                say(f"the server is away, asking again: {error}")
-            away = True
-        else:
-            made.states = {label: _state(found.get(label)) for label in wanted}
-            late = [label for label in wanted if not _came(found.get(label))]
-            if not late:
-                say(f"all {len(wanted)} daemon(s) are up")
-                return
-            words = ", ".join(f"{label} {made.states[label]}" for label in late)
-            if lost := [label for label in late if made.states[label] == "gone"]:
-                raise Failure(f"{', '.join(lost)}: gone before it came up", hint=_look_at(lost[0]))
-            if words != told:
-                say(f"{len(wanted) - len(late)} of {len(wanted)} daemon(s) are up; {words}")
-                told = words
-        if time.monotonic() >= deadline:
-            still = [f"{label} ({made.states[label]})" for label in late] or ["nobody knows who"]
-            raise Failure(
-                f"not up within {Length.text(limit_s)}: {', '.join(still)}", hint=_look_at((late or wanted)[0])
-            )
-        time.sleep(min(POLL_S, max(deadline - time.monotonic(), 0.0)))
-
-
-def _check_setups(server: ApiClient, made: Made) -> None:
-    """Failure where a setup script of one that was launched now has failed."""
-    failed = [
-        f"{label}: {plain(one.get('name'))} (exit {plain(one.get('exitCode'))})"
-        for label, id_ in made.launched
-        for one in Workers(server).show(id_).get("setups") or ()
-        if one.get("state") == "failed"
-    ]
-    if failed:
-        label = failed[0].split(":")[0]
-        hint = f"`lakeshore daemon show {label}` has what it printed; the daemon takes jobs all the same"
-        raise Failure(f"setup failed on {'; '.join(failed)}", hint=hint)
-
-
-def _came(one: Member | None) -> bool:
-    """Whether it is up, or was: one that leaves when it is idle may have gone already."""
-    return one is not None and (one.state in SERVES or (one.state == "gone" and one.row.get("lastSeenAt") is not None))
-
-
-def _state(one: Member | None) -> str:
-    """Of one that is waited for: `gone` also where its machine is on its way down before it came up."""
-    if one is None or (one.state not in SERVES and one.row.get("hostStatus") in _OVER):
-        return "gone"
-    return one.state
-
-
-def _look_at(label: str) -> str:
-    return f"`lakeshore logs {plain(label)}` shows its console; `lakeshore up` launches what is gone anew"
+    known = [one.label for group in plan.groups for one in group.stays] + [label for label, _id in made.launched]
+    if wanted:
+        arrived(server, plan.compose, wanted, made.states, known=known, limit_s=limit_s)
+        check_setups(server, made.launched)
 
 
 # --- what is told
