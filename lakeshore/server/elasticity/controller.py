@@ -45,7 +45,7 @@ log = logging.getLogger(__name__)
 
 ACTOR: Final = "<elasticity>"
 """Who it was, in the audit."""
-_AT_ONCE: Final = 50
+_AT_ONCE: Final = 10
 """Units that are looked at before others get their turn."""
 
 
