@@ -77,11 +77,11 @@ def test_either_spelling_of_a_policy_is_taken_and_underscores_are_stored(lake: R
 
 
 @pytest.mark.inventory("C-1434")
-def test_a_pool_and_what_belongs_to_it_are_stored_and_it_is_said_that_nothing_is_shared_yet(lake: Run) -> None:
+def test_a_pool_and_how_its_daemons_help_out_are_stored_and_it_is_said_that_they_do_not_yet(lake: Run) -> None:
     name = f"q-{new_id()}"
     flags = "--pool gpus --match-tag gpu:h100 --match-tag zone:a --match-runner docker --steal-delay 5"
     code, out, err = lake("queues", "add", name, "--elasticity", "fully-elastic", *flags.split(), "--json")
-    assert (code, "not shared yet" in err) == (0, True)
+    assert (code, "they serve the queues that they have joined" in err) == (0, True)
     assert json.loads(out)["elasticity"] == {
         "kind": "fully_elastic",
         "pool": "gpus",

@@ -6,7 +6,8 @@ import random
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -179,12 +180,33 @@ def test_stats_say_that_the_controller_looks(fleet: Fleet) -> None:
     assert (controller["enabled"], controller["tick_s"]) == (True, 0.1)
 
 
+@pytest.mark.inventory("C-1098", "C-1209", "C-1436")
+def test_the_command_line_shows_what_is_decided_and_why_there_is_no_daemon(
+    fleet: Fleet, run: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("LAKESHORE_URL", fleet.server.url)
+    monkeypatch.setenv("LAKESHORE_TOKEN", ADMIN)
+    monkeypatch.setenv("LAKESHORE_ADMIN_TOKEN", ADMIN)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    fleet.queue("q", "fully_elastic", provider="none", min=1)
+    until(lambda: fleet.stats("q")["last_launch_error"])
+    code, out, err = run("queues", "stats", "q", "--namespace", fleet.ns)
+    assert code == 0, err
+    assert "on, every 0.1 s, last " in out
+    assert "there is no provider 'none'" in out
+    assert "next try" in out
+    code, out, err = run("queues", "events", "q", "--verbose", "--namespace", fleet.ns)
+    assert (code, "tick_noop" in out, "launch failed" in out) == (0, True, True), out + err
+    code, out, err = run("queues", "events", "q", "--namespace", fleet.ns)
+    assert (code, "tick_noop" in out) == (0, False)
+
+
 # --- a provider that does not do it
 
 
 @pytest.mark.inventory("S-528", "S-822")
 def test_a_launch_that_hangs_keeps_nobody_waiting_and_one_that_fails_is_tried_later_and_later(
-    tmp_path: Any,
+    tmp_path: Path,
 ) -> None:
     with (
         Silent() as provider,
@@ -253,7 +275,7 @@ class Busy:
                 self.done += 1
 
 
-def test_a_daemon_that_gets_a_call_between_the_look_and_the_kill_is_not_killed(tmp_path: Any) -> None:
+def test_a_daemon_that_gets_a_call_between_the_look_and_the_kill_is_not_killed(tmp_path: Path) -> None:
     with running(tmp_path, env=settings(ELASTICITY_TICK_S="0.003"), token=ADMIN) as served:
         fleet = Fleet(served)
         fleet.queue("q", "max_count")
@@ -277,7 +299,7 @@ def test_a_daemon_that_gets_a_call_between_the_look_and_the_kill_is_not_killed(t
 
 
 @pytest.mark.inventory("S-533", "S-821")
-def test_a_server_that_dies_in_the_midst_of_a_launch_counts_it_when_it_is_back(tmp_path: Any) -> None:
+def test_a_server_that_dies_in_the_midst_of_a_launch_counts_it_when_it_is_back(tmp_path: Path) -> None:
     with Silent() as provider:
         env = settings(AWS_ENDPOINT_URL_EC2=provider.url)
         with running(tmp_path, env=env, token=ADMIN) as served:

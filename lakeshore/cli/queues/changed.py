@@ -31,7 +31,7 @@ KINDS = ("fifo", "priority", "boltzmann", "filo")
 ELASTICITIES = ("fixed", "fully-elastic", "pool-with-threshold", "max-count")
 BOUNDS = {"least": "min", "most": "max", "threshold": "threshold", "pool": "pool", "steal_delay": "steal_delay_s"}
 MATCH = {"match_tag": "tags", "match_runner": "runners"}
-SHARING = ("pool", "steal_delay", *MATCH)
+HELPING = ("steal_delay", *MATCH)
 ADMISSION = {
     "max_depth": "max_depth",
     "on_full": "on_full",
@@ -225,8 +225,8 @@ def _object(text: str) -> dict[str, Any] | None:
 
 
 def _done(row: Mapping[str, Any], given: Mapping[str, Any], what: str) -> None:
-    if any(given.get(flag) for flag in SHARING):
-        say("a pool and what belongs to it are stored; daemons are not shared yet")
+    if any(given.get(flag) for flag in HELPING):
+        say("how daemons of a pool help out is stored; they serve the queues that they have joined, no others yet")
     if given["as_json"]:
         print_json(row)
     else:

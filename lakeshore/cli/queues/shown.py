@@ -88,8 +88,10 @@ def stats(ctx: click.Context, name: str, as_json: bool) -> None:
         "oldest": "—" if oldest is None else duration(float(oldest)),
         "throughput": f"{float(found.get('throughput_per_s') or 0):.2f} a second",
         "held submits": found.get("held_submits"),
-        "controller": "on" if (found.get("controller") or {}).get("enabled") else "off",
+        "controller": _looks(found.get("controller") or {}),
     }
+    if error := found.get("last_launch_error"):
+        told["no daemon"] = f"{error.get('error')}; next try {local_time(error.get('next_try_at'), datetime.now(UTC))}"
     click.echo("\n".join(facts(told.items())))
     for action in found.get("recent_actions") or ():
         click.echo(f"  {age(action.get('at'), datetime.now(UTC))} ago  {'  '.join(map(plain, _told(action)))}")
@@ -119,6 +121,14 @@ def events(ctx: click.Context, name: str, verbose: bool, calls: bool, limit: int
 
 
 # --- inside
+
+
+def _looks(controller: Mapping[str, Any]) -> str:
+    """Whether the elasticity controller looks after the queue, and when it did last."""
+    if not controller.get("enabled"):
+        return "off"
+    every, at = controller.get("tick_s"), controller.get("last_tick_at")
+    return f"on, every {every:g} s" + (f", last {age(at, datetime.now(UTC))} ago" if at else "")
 
 
 def _told(row: Mapping[str, Any]) -> tuple[str, str]:
