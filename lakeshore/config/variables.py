@@ -27,6 +27,7 @@ KNOWN: dict[str, str] = {
     "LAKESHORE_RUNTIME_POLICY": "how equal the Pythons of caller and worker must be",
     "LAKESHORE_CODE": "off: no archives of code are sent or used; first, on a worker: they come before its own modules",
     "LAKESHORE_ENV": "production: `lakeshore serve` insists on LAKESHORE_ADMIN_TOKEN and SECRETS_KEY",
+    "LAKESHORE_MACHINES_LOOK_S": "how often the server asks providers for the machines that they made (default 60)",
     "LAKESHORE_WORKER_GONE_S": "silence after which the server calls a daemon gone (default 600)",
     "LAKESHORE_PUBLIC_URL": "the address under which others reach the server",
     "LAKESHORE_SSH_CONFIG": "the configuration for ssh -F of launches over ssh, on the server (default: none)",
