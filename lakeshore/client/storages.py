@@ -15,7 +15,8 @@ from .rows import Row, change_row, remove_row
 class Storages:
     """Those of the namespace that `api` is for: `{name, kind, config, description, bucket, prefix, endpoint, …}`.
 
-    ApiError 404 for one that is not there; 501 for what this version of the server does not do with an object store.
+    ApiError 404 for one that is not there; 502 when its object store refuses or does not answer, 501 where the server
+    has no botocore to ask it with.
     """
 
     def __init__(self, api: ApiClient) -> None:
@@ -55,18 +56,18 @@ class Storages:
         return change_row(self._api, self._api.ours("storages", name), change)
 
     def remove(self, name: str, *, purge: bool = False) -> Row:
-        """Remove one: it is kept under another name. `purge`: its bucket, too."""
+        """Remove one: it is kept under another name. `purge`: its bucket, too; ApiError 409 while that has objects."""
         path = self._api.ours("storages", name)
         return self._api.map("DELETE", path, [("purge", "true")]) if purge else remove_row(self._api, path)
 
     def presign(self, name: str, key: str, *, put: bool = False, expires_in: int | None = None) -> Row:
-        """`{url, key}` of an object below the storage's prefix."""
+        """`{url, key, bucket, operation, expiresIn, expiresAt}` of an object below the storage's prefix."""
         body: Row = {"key": key, "operation": "put" if put else "get"}
         if expires_in is not None:
             body["expiresIn"] = expires_in
         return self._api.map("POST", self._api.ours("storages", name, "presign"), body=body)
 
     def credentials(self, name: str, *, duration_s: int | None = None) -> Row:
-        """`{accessKeyId, secretAccessKey, sessionToken, region, expiration}`."""
+        """`{accessKeyId, secretAccessKey, sessionToken, expiration, region, endpoint}`."""
         body = {} if duration_s is None else {"durationSeconds": duration_s}
         return self._api.map("POST", self._api.ours("storages", name, "credentials"), body=body)
