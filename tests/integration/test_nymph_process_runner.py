@@ -20,15 +20,19 @@ import kept as k
 import msgpack
 import pytest
 import trio
+from code_trees import WORK, Tree
 from served import new_id
 
 import dreamlake.lakeshore as dls
 from lakeshore import wire
+from lakeshore.archives.packing import pack
+from lakeshore.archives.stamp import Stamp, key_of
 from lakeshore.nymph.keeping import processes
 from lakeshore.nymph.keeping.client import KeeperClient, KeeperLost
 from lakeshore.nymph.runners.library import readable_by
-from lakeshore.nymph.runners.process import Outcome, ProcessRunner, Refused, Run
+from lakeshore.nymph.runners.process import JobCode, Outcome, ProcessRunner, Refused, Run
 from lakeshore.nymph.workdir import Account
+from lakeshore.sdk.code_mount import static_hash
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="counts processes in /proc")
 HERE = Path(__file__).parent
@@ -427,6 +431,35 @@ def open_to_all(folder: Path) -> None:
             break
         if not path.stat().st_mode & 0o001:
             path.chmod(path.stat().st_mode | 0o011)
+
+
+def test_a_job_of_another_user_imports_from_the_archive_in_its_own_directory(host: Host, tmp_path: Path) -> None:
+    user = someone()
+    python = python_of(user)
+    open_to_all(tmp_path)
+    theirs = tmp_path / "theirs"
+    for package in (msgpack, cloudpickle):
+        folder = Path(str(package.__file__)).parent
+        shutil.copytree(folder, theirs / folder.name, ignore=shutil.ignore_patterns("*.so"))
+    tree = Tree(tmp_path / "tree", {"work.py": WORK, "helper.py": "FACTOR = 3\n"})
+    packed = pack(tree.top, tree.head, tmp_path / "code.tar.gz")
+    key = key_of(tree.head, packed.sha256)
+    stamp = Stamp(remote="r", commit=tree.head, key=key, sha256=packed.sha256)
+    fn = {"kind": "ref", "module": "work", "qualname": "scaled", "src_hash": static_hash(WORK, "scaled")}
+    envelope = wire.Envelope.build(id=new_id(), fn=fn, args=[14], cfg={"code": stamp.as_cfg()})
+    config = {"python": python, "env": {"PYTHONPATH": str(theirs)}}
+    code = JobCode(tree=tmp_path / "not for them", archive=packed.path)
+
+    async def main() -> None:
+        async with host.open():
+            run = Run(invocation_id="x", args=envelope.to_bytes(), as_user=user.pw_name, run_config=config, code=code)
+            found = await settled(host, run)
+            assert found.state == "succeeded", found
+            assert wire.unpack(found.result) == 42
+            assert [name for name in host.left()["directories"] if not name.startswith(".lakeshore-")] == []
+
+    k.run(main)
+    assert packed.path.stat().st_uid == os.geteuid(), "the daemon's own copy stays its own"
 
 
 def test_a_daemon_that_is_killed_leaves_its_jobs_to_the_next_one_or_to_nobody(host: Host, tmp_path: Path) -> None:

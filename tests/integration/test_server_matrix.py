@@ -80,10 +80,12 @@ STATED = {
         POST /v1/namespaces/{ns}/exec/{id}/cancel; POST /v1/namespaces/{ns}/workers/{id}/exec
         GET /v1/namespaces/{ns}/exec/{id}/log; GET /v1/namespaces/{ns}/exec/{id}/log/stream
         GET /v1/namespaces/{ns}/jobs/{id}/result
+        DELETE /v1/namespaces/{ns}/code-repos/{id}
     """,
     "producers": """
         GET /v1/namespaces/{ns}/modes; GET /v1/namespaces/{ns}/modes/{name}
         GET /v1/namespaces/{ns}/code-repos; POST /v1/namespaces/{ns}/code-repos
+        POST /v1/namespaces/{ns}/code-archives
         POST /v1/producer/submit; POST /v1/producer/submit/delayed; POST /v1/producer/await
         GET /v1/producer/invocations/{id}/result/stream
         POST /v1/producer/invocations/{id}/cancel; POST /v1/producer/invocations/{id}/trim
@@ -95,6 +97,7 @@ STATED = {
         POST /v1/daemon/log-chunk; POST /v1/daemon/event
         POST /v1/daemon/exec/{id}/result; POST /v1/daemon/exec/{id}/chunk; POST /v1/daemon/exec/results
         POST /v1/namespaces/{ns}/workers/{worker}/exec/{id}/result; POST /v1/namespaces/{ns}/jobs/{id}/result
+        GET /v1/namespaces/{ns}/code-archives/{key...}
     """,
     "every token": """
         GET /v1/namespaces/{ns}/whoami; POST /v1/namespaces/{ns}/payloads/presign; POST /v1/namespaces/{ns}/payloads
