@@ -255,7 +255,7 @@ class Busy:
 
     def _run(self) -> None:
         peer: Daemon = self.peer
-        acks, n = list[dict[str, Any]](), 1
+        acks, n = list[dict[str, Any]](), 100_000  # sessions are told apart by their order as texts
         dice = random.Random(7)
         while not self._over.is_set():
             told = peer.raw_poll(timeout_s=0.05, capacity=1, acks=acks).body
@@ -265,7 +265,7 @@ class Busy:
                 self.left += 1
                 self.wrong += [run["invocation_id"] for run in runs]
                 n += 1
-                peer = peer.restarted(str(n), lanes=list(self.peer.queues))
+                peer = peer.restarted(f"{n:06}", lanes=list(self.peer.queues))
             for run in runs:
                 held = [[run["invocation_id"], run["claim"], True]]
                 for _ in range(dice.randrange(3)):
