@@ -48,8 +48,10 @@ def test_calls_get_machines_that_run_them_and_the_machines_go_when_nothing_waits
     ups = [row for row in fleet.decisions(queue) if row["action"] == "scale_up"]
     downs = [row for row in fleet.decisions(queue) if row["action"] == "scale_down"]
     assert len(ups) == len(downs) == len(made)
-    assert ups[0]["before"].pop("pending") in (1, 2, 3)
-    assert ups[0]["before"] == {"daemon_count": 0, "utilization": 0.0, "in_flight": 0}
-    assert ups[0]["after"]["in_flight"] == 1
+    first = min(
+        ups, key=lambda row: int(row["before"]["in_flight"])
+    )  # two that are launched side by side come as they can
+    assert (first["before"]["daemon_count"], first["before"]["in_flight"], first["after"]["in_flight"]) == (0, 0, 1)
+    assert first["before"]["pending"] in (1, 2, 3)
     assert {row["after"]["worker"] for row in ups} == {row["after"]["worker"] for row in downs}
     assert all(row["after"]["terminated"] for row in downs)
