@@ -15,8 +15,9 @@ import subprocess
 import tempfile
 from pathlib import Path
 
+from .bounded import Done
 from .errors import RemoteFailure
-from .ssh import Connection, Done, explain
+from .ssh import Connection, explain
 
 _SAFE = re.compile(r"/[A-Za-z0-9/_.-]+")
 _LIMIT_S = 3600.0

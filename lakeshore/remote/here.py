@@ -9,9 +9,11 @@ from __future__ import annotations
 import os
 import subprocess
 from pathlib import Path
+from typing import IO
 
+from .bounded import MOST, Done, TooMuch, run
 from .errors import RemoteFailure
-from .ssh import Connection, Done, Place
+from .ssh import Connection, Place
 
 NAME = "localhost"
 _KEPT = (
@@ -42,12 +44,12 @@ class Here(Connection):
 
     def run(self, command: list[str], stdin: bytes | None = None, *, timeout_s: float) -> Done:
         """Run a program. RemoteFailure."""
-        return _done(command, timeout_s, input=b"" if stdin is None else stdin)
+        return _done(command, timeout_s, b"" if stdin is None else stdin)
 
     def pipe(self, path: Path, command: str, *, timeout_s: float) -> Done:
         """Run a command line of ours with a file as its standard input."""
         with path.open("rb") as file:
-            return _done(["sh", "-c", command], timeout_s, stdin=file)
+            return _done(["sh", "-c", command], timeout_s, file)
 
     def failure(self, done: Done) -> RemoteFailure:  # type: ignore[override]  # no ssh has failed
         """What an exit code of bash means."""
@@ -55,23 +57,13 @@ class Here(Connection):
         return RemoteFailure(f"a script on this machine ended with exit code {done.code}: {lines[-1] if lines else ''}")
 
 
-def _done(command: list[str], timeout_s: float, **given: object) -> Done:
+def _done(command: list[str], timeout_s: float, stdin: bytes | IO[bytes]) -> Done:
     environ = {name: value for name, value in os.environ.items() if name in _KEPT or name.startswith(_KEPT_BEGINNINGS)}
     try:
-        done = subprocess.run(  # type: ignore[call-overload]  # noqa: S603  (our own words)
-            command,
-            check=False,
-            capture_output=True,
-            timeout=timeout_s,
-            start_new_session=True,
-            env=environ,
-            cwd="/",
-            **given,
-        )
+        return run(command, stdin=stdin, timeout_s=timeout_s, env=environ, cwd="/")
     except FileNotFoundError as error:
         raise RemoteFailure(f"there is no {command[0]} on this machine") from error
     except subprocess.TimeoutExpired as error:
         raise RemoteFailure(f"a script on this machine did not end within {timeout_s:g} s") from error
-    return Done(
-        code=done.returncode, out=done.stdout.decode("utf-8", "replace"), err=done.stderr.decode("utf-8", "replace")
-    )
+    except TooMuch as error:
+        raise RemoteFailure(f"a script on this machine says more than {MOST >> 20} MiB") from error

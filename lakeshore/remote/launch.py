@@ -215,6 +215,6 @@ def _text_of(written: str) -> str:
     """A string of a daemon's file; one that is none is shown as it is written."""
     try:
         value = tomllib.loads(f"label = {written}")["label"]
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):  # the host may write anything: numbers and depths that Python refuses, too
         return written
     return value if isinstance(value, str) else written

@@ -18,7 +18,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
+from typing import IO
 
+from .bounded import MOST, Done, TooMuch, run
 from .errors import RemoteFailure, SshFailure
 from .scripts import Report, compose, report_of
 
@@ -73,15 +75,6 @@ class Place:
         named = [] if self.config is None else ["-F", self.config]
         options = ("BatchMode=yes", f"ConnectTimeout={CONNECT_S}", *self.also, *more)
         return [*named, *(word for option in options for word in ("-o", option))]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Done:
-    """What came of one command: its exit code and what it said."""
-
-    code: int
-    out: str
-    err: str
 
 
 class Connection:
@@ -187,27 +180,15 @@ class Connection:
             [] if always else ["-o", "ControlMaster=no"]
         )
 
-    def _ssh(self, *arguments: str, stdin: object = None, timeout_s: float) -> Done:
-        given: dict[str, object] = {"stdin": subprocess.DEVNULL} if stdin is None else {"stdin": stdin}
-        if isinstance(stdin, bytes):
-            given = {"input": stdin}
-        command = ["ssh", *self.place.options(), *arguments]
+    def _ssh(self, *arguments: str, stdin: bytes | IO[bytes] | None = None, timeout_s: float) -> Done:
         try:
-            done = subprocess.run(  # type: ignore[call-overload]  # noqa: S603  (as above)
-                command,
-                check=False,
-                capture_output=True,
-                timeout=timeout_s,
-                start_new_session=True,  # a Ctrl-C is ours: ssh ends of it even where it was told to ignore it
-                **given,
-            )
+            return run(["ssh", *self.place.options(), *arguments], stdin=stdin, timeout_s=timeout_s)
         except FileNotFoundError as error:
             raise _no_ssh() from error
         except subprocess.TimeoutExpired as error:
             raise self._silent(timeout_s) from error
-        return Done(
-            code=done.returncode, out=done.stdout.decode("utf-8", "replace"), err=done.stderr.decode("utf-8", "replace")
-        )
+        except TooMuch as error:
+            raise RemoteFailure(f"{self.place.alias} says more than {MOST >> 20} MiB") from error
 
     def _silent(self, seconds: float) -> RemoteFailure:
         alias = self.place.alias
