@@ -4,15 +4,15 @@
     said = await google.ask(ns, lambda: google.account(key).call("GET", "projects/p/zones/z/instances"))
 
 Rules: nothing here runs on the loop; each namespace has few threads of its own, and each question a bound. Only the key
-that was given is used. No redirect is followed, so that no bearer goes elsewhere; plain http is for this machine alone.
-CLOUDSDK_API_ENDPOINT_OVERRIDES_COMPUTE names another endpoint, as it does for gcloud.
+that was given is used. No redirect is followed, so that no bearer goes elsewhere. A key's `token_uri` is somebody's
+text, and what answers there is told on: it must be Google's, or the host of the endpoint that the operator names with
+CLOUDSDK_API_ENDPOINT_OVERRIDES_COMPUTE, as it is for gcloud.
 Reference: api/auth-and-secrets, "gcp_sa_json"; S-150.
 """
 
 from __future__ import annotations
 
 import http.client
-import ipaddress
 import json
 import os
 import sys
@@ -28,6 +28,8 @@ import trio
 T = TypeVar("T")
 
 COMPUTE: Final = "https://compute.googleapis.com/compute/v1/"
+_GOOGLES: Final = (".googleapis.com", ".accounts.google.com")
+_TOKENS: Final = "oauth2.googleapis.com/token"
 ENDPOINT: Final = "CLOUDSDK_API_ENDPOINT_OVERRIDES_COMPUTE"
 SCOPE: Final = "https://www.googleapis.com/auth/compute"
 ONE_S, ASK_S = 20.0, 60.0
@@ -95,7 +97,8 @@ class Account:
 
     def __init__(self, key: Mapping[str, Any], endpoint: str) -> None:
         google = _google()
-        _need_safe(str(key.get("token_uri") or ""))
+        self._endpoint = endpoint
+        self._need_known(str(key.get("token_uri") or ""))
         try:
             made = google.service_account.Credentials.from_service_account_info(key, scopes=[SCOPE])
         except (ValueError, TypeError, KeyError) as error:
@@ -105,7 +108,7 @@ class Account:
                 status=422,
             ) from None
         self.project = str(key.get("project_id") or "")
-        self._google, self._credentials, self._endpoint = google, made, endpoint
+        self._google, self._credentials = google, made
 
     def call(self, method: str, path: str, body: Any = None, **query: str) -> dict[str, Any]:
         """One request below the endpoint; what it says. GoogleError."""
@@ -133,11 +136,20 @@ class Account:
             raise _refused(status, told)
         return told
 
+    def _need_known(self, url: str) -> None:
+        """Whether a token may be asked for there. GoogleError."""
+        scheme, host = _led_to(url)
+        if scheme == "https" and f".{host}".endswith(_GOOGLES):
+            return
+        if self._endpoint != COMPUTE and scheme in ("http", "https") and host == _led_to(self._endpoint)[1]:
+            return
+        raise GoogleError("the key's token_uri is not Google's", hint=f"it is https://{_TOKENS}", status=422)
+
     def _refresh(self) -> None:
         known = self._google.exceptions
 
         def request(url: str, method: str = "GET", body: Any = None, headers: Any = None, **_more: Any) -> Any:
-            _need_safe(url)
+            self._need_known(url)
             data = body.encode() if isinstance(body, str) else body
             try:
                 status, said = _send(method, url, data, dict(headers or {}))
@@ -166,7 +178,7 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 
 def _send(method: str, url: str, data: bytes | None, headers: Mapping[str, str]) -> tuple[int, bytes]:
     """Status and body; whatever the status. OSError, HTTPException."""
-    request = urllib.request.Request(url, data=data, headers=dict(headers), method=method)  # noqa: S310  (`_need_safe`)
+    request = urllib.request.Request(url, data=data, headers=dict(headers), method=method)  # noqa: S310  (`_need_known`)
     opener = urllib.request.build_opener(_NoRedirect)
     try:
         with opener.open(request, timeout=ONE_S) as answer:
@@ -176,16 +188,13 @@ def _send(method: str, url: str, data: bytes | None, headers: Mapping[str, str])
             return error.code, error.read(_LARGEST)
 
 
-def _need_safe(url: str) -> None:
-    """Over TLS, or to this machine. GoogleError."""
-    parts = urlsplit(url)
-    host = parts.hostname or ""
+def _led_to(url: str) -> tuple[str, str | None]:
+    """Scheme and host."""
     try:
-        local = host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        local = False
-    if not host or not (parts.scheme == "https" or (parts.scheme == "http" and local)):
-        raise GoogleError("the key's token_uri is no https URL", status=422)
+        parts = urlsplit(url)
+    except ValueError:  # half of an IPv6 address, say
+        return "", None
+    return parts.scheme, parts.hostname
 
 
 def _refused(status: int, told: Mapping[str, Any]) -> GoogleError:

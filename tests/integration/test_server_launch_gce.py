@@ -85,9 +85,10 @@ def test_what_google_refuses_is_told_and_leaves_nothing(call: Client, cloud: Clo
     ("key", "status", "said"),
     [
         ("no json", 422, "must be the JSON of a service account's key"),
-        ('{"type": "service_account"}', 422, "no https URL"),
-        ('{"token_uri": "file:///etc/passwd"}', 422, "no https URL"),
-        ('{"token_uri": "http://169.254.169.254/token"}', 422, "no https URL"),
+        ('{"type": "service_account"}', 422, "token_uri is not Google's"),
+        ('{"token_uri": "file:///etc/passwd"}', 422, "token_uri is not Google's"),
+        ('{"token_uri": "http://169.254.169.254/token"}', 422, "token_uri is not Google's"),
+        ('{"token_uri": "https://intranet.example/token"}', 422, "token_uri is not Google's"),
         ('{"token_uri": "https://oauth2.googleapis.com/token"}', 422, "no key of a service account"),
     ],
 )
