@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from .tools import ToolError, json_of, said_by
+from .tools import ToolError, json_of, map_of, rows_of, said_by
 
 Kwargs = Mapping[str, Any]
 Elsewhere = Callable[[Sequence[str], float], str]
@@ -86,12 +86,12 @@ def kubectl(kwargs: Kwargs) -> list[str]:
 def of_ec2(told: Any) -> list[Instance]:
     """What `aws ec2 describe-instances --output json` prints."""
     found = []
-    for reservation in _rows(_map(told).get("Reservations")):
-        for row in _rows(reservation.get("Instances")):
-            state = str(_map(row.get("State")).get("Name"))
+    for reservation in rows_of(map_of(told).get("Reservations")):
+        for row in rows_of(reservation.get("Instances")):
+            state = str(map_of(row.get("State")).get("Name"))
             if state == "terminated":
                 continue
-            tags = {str(tag.get("Key")): tag.get("Value") for tag in _rows(row.get("Tags"))}
+            tags = {str(tag.get("Key")): tag.get("Value") for tag in rows_of(row.get("Tags"))}
             found.append(
                 Instance(
                     id=str(row.get("InstanceId")),
@@ -108,10 +108,10 @@ def of_ec2(told: Any) -> list[Instance]:
 def of_gce(told: Any) -> list[Instance]:
     """What `gcloud compute instances list --format=json` prints."""
     found = []
-    for row in _rows(told):
-        interfaces = _rows(row.get("networkInterfaces"))
+    for row in rows_of(told):
+        interfaces = rows_of(row.get("networkInterfaces"))
         first = interfaces[0] if interfaces else {}
-        outside = _rows(first.get("accessConfigs"))
+        outside = rows_of(first.get("accessConfigs"))
         found.append(
             Instance(
                 id=str(row.get("name")),
@@ -128,14 +128,14 @@ def of_gce(told: Any) -> list[Instance]:
 def of_kube(told: Any) -> list[Instance]:
     """What `kubectl get pods -o json` prints."""
     found = []
-    for row in _rows(_map(told).get("items")):
-        named, status = _map(row.get("metadata")), _map(row.get("status"))
+    for row in rows_of(map_of(told).get("items")):
+        named, status = map_of(row.get("metadata")), map_of(row.get("status"))
         found.append(
             Instance(
                 id=str(named.get("name")),
                 state=_KUBE.get(str(status.get("phase")), "unknown"),
                 name=named.get("name"),
-                type=_map(row.get("spec")).get("nodeName"),
+                type=map_of(row.get("spec")).get("nodeName"),
                 address=status.get("podIP"),
                 since=status.get("startTime") or named.get("creationTimestamp"),
             )
@@ -171,7 +171,7 @@ def _aws(verb: str, kwargs: Kwargs) -> list[str]:
 
 def _keys(kwargs: Kwargs) -> dict[str, str]:
     """The provider's own keys, where it has them; a secret of the server never comes here."""
-    given = _map(kwargs.get("aws_credentials"))
+    given = map_of(kwargs.get("aws_credentials"))
     key, secret = given.get("accessKeyId"), given.get("secretAccessKey")
     if not isinstance(key, str) or not isinstance(secret, str):
         return {"AWS_PAGER": ""}
@@ -180,11 +180,3 @@ def _keys(kwargs: Kwargs) -> dict[str, str]:
 
 def _project(kwargs: Kwargs) -> list[str]:
     return [f"--project={kwargs['project_id']}"] if kwargs.get("project_id") else []
-
-
-def _rows(value: Any) -> list[Mapping[str, Any]]:
-    return [row for row in value if isinstance(row, Mapping)] if isinstance(value, list) else []
-
-
-def _map(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}

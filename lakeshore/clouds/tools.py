@@ -112,6 +112,16 @@ def text_of(row: Mapping[str, Any], name: str) -> str | None:
     return found if isinstance(found, str) and found and "\0" not in found else None
 
 
+def rows_of(value: Any) -> list[Mapping[str, Any]]:
+    """The maps in a list that a tool told; none of what is no list."""
+    return [row for row in value if isinstance(row, Mapping)] if isinstance(value, list) else []
+
+
+def map_of(value: Any) -> Mapping[str, Any]:
+    """A map that a tool told; an empty one for what is none."""
+    return value if isinstance(value, Mapping) else {}
+
+
 def _code(process: subprocess.Popen[bytes], limit_s: float, tool: str, *files: IO[bytes]) -> int:
     """Its exit code. What it prints lies on a disk, which it shall not fill. ToolError, TimeoutExpired."""
     until = time.monotonic() + limit_s

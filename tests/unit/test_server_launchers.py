@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import shlex
+import signal
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -169,6 +172,99 @@ def test_no_pod_is_sent_to_a_loopback_of_its_own(url: str) -> None:
     assert "LAKESHORE_PUBLIC_URL" in str(failed.value.hint)
 
 
+LEADS = (
+    "clusters: [{name: k, cluster: {server: 'https://k'}}]\n"
+    "contexts: [{name: c, context: {cluster: k}}]\ncurrent-context: c\n"
+)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "clusters: []\n",
+        LEADS.replace("current-context: c", "current-context: other"),
+        LEADS.replace("current-context: c", "current-context: [c]"),
+        LEADS.replace("current-context: c\n", ""),
+        LEADS.replace("{cluster: k}", "{}"),
+        LEADS.replace("{cluster: k}", "{cluster: other}"),
+        LEADS.replace("'https://k'", "''"),
+        LEADS.replace("'https://k'", "2001-01-01"),
+        LEADS.replace("'https://k'", "{a: b}"),
+    ],
+)
+def test_a_kubeconfig_that_leads_to_no_server_would_lead_to_this_ones_pod_and_is_refused(text: str) -> None:
+    kubeconfig.harmless(LEADS)
+    with pytest.raises(kubeconfig.Unusable):
+        kubeconfig.harmless(text)
+    with pytest.raises(kubeconfig.Unusable):
+        kubeconfig.harmless(LEADS, "other")
+
+
+def test_kubectl_with_a_kubeconfig_of_somebodys_is_in_no_pod(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "kubectl").write_text('#!/bin/sh\nenv >"${0%/*}/environment"\necho null\n')
+    (tmp_path / "kubectl").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
+    assert trio.run(kube.make(resolved("Kube", kubeconfig=LEADS), MEANS).instances) == []
+    said = dict(line.partition("=")[::2] for line in (tmp_path / "environment").read_text().splitlines())
+    assert (said["KUBERNETES_SERVICE_HOST"], said["KUBERNETES_SERVICE_PORT"]) == ("", "")
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        [],
+        "x",
+        {"items": 1},
+        {"items": [None, 1, {}, {"metadata": None}, {"metadata": {"labels": "lakeshore-worker"}}]},
+        {"items": [{"metadata": {"name": "a", "labels": {"lakeshore-worker": {"a": 1}}}}]},
+        {"items": [{"metadata": {"name": ["a"], "labels": ["lakeshore-worker"]}, "status": []}]},
+    ],
+)
+def test_pods_that_make_no_sense_are_none_of_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told: object
+) -> None:
+    (tmp_path / "kubectl").write_text(f"#!/bin/sh\ncat <<'END'\n{json.dumps(told)}\nEND\n")
+    (tmp_path / "kubectl").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    assert trio.run(kube.make(resolved("Kube", kubeconfig=LEADS), MEANS).instances) == []
+
+
+@pytest.mark.parametrize("hang", [ssh.make, kube.make], ids=["ssh", "kube"])
+def test_hosts_that_hang_cost_their_own_namespace_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hang: Any
+) -> None:
+    """Twenty of one namespace's, and the first of another's is asked."""
+    for name in ("ssh", "kubectl"):
+        (tmp_path / name).write_text('#!/bin/sh\ntouch "${0%/*}/asked.$$"\nexec sleep 30\n')
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    given = {"kubeconfig": LEADS, "ip": "h", "ssh_key": KEY}
+
+    async def asked(so_far: int) -> None:
+        with trio.fail_after(20):
+            while len(list(tmp_path.glob("asked.*"))) < so_far:  # noqa: ASYNC110, ASYNC240  (other processes' files)
+                await trio.sleep(0.02)
+
+    def stop() -> None:
+        for path in tmp_path.glob("asked.*"):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(path.suffix[1:]), signal.SIGKILL)
+
+    async def main() -> None:
+        async with trio.open_nursery() as nursery:
+            for ns, count, so_far in (("mine", 20, 4), ("other", 1, 5)):
+                launcher = hang(Resolved(ns=ns, name="p", launcher="x", kwargs=given), MEANS)
+                for _ in range(count):
+                    nursery.start_soon(launcher.instances)
+                await asked(so_far)
+            nursery.cancel_scope.cancel()
+        stop()
+
+    trio.run(main)
+
+
 def test_a_kubeconfig_is_written_anew_with_what_runs_and_reads_nothing() -> None:
     text = (
         "apiVersion: v1\nkind: Config\npreferences: {colors: true}\ncurrent-context: c\n"
@@ -189,14 +285,15 @@ def test_a_kubeconfig_is_written_anew_with_what_runs_and_reads_nothing() -> None
     "key", ["exec", "auth-provider", "tokenFile", "client-key", "client-certificate", "as", "new-one"]
 )
 def test_a_user_of_a_kubeconfig_that_says_more_is_refused_without_its_value(key: str) -> None:
-    text = f"clusters: [{{name: k, cluster: {{server: x}}}}]\nusers: [{{name: u, user: {{{key}: planted}}}}]\n"
+    text = f"{LEADS}users: [{{name: u, user: {{{key}: planted}}}}]\n"
     with pytest.raises(kubeconfig.Unusable, match=f"users\\[u\\].{key}") as failed:
         kubeconfig.harmless(text)
     assert "planted" not in str(failed.value)
 
 
 @pytest.mark.parametrize(
-    "text", ["", "[]", "a: &a [*a]", "clusters: 1", "x" * 300_000, "!!python/object/apply:os.system ['id']"]
+    "text",
+    ["", "[]", "a: &a [*a]", "clusters: 1", "x" * 300_000, "!!python/object/apply:os.system ['id']", "a: 2001-13-45"],
 )
 def test_what_is_no_kubeconfig_is_refused(text: str) -> None:
     with pytest.raises(kubeconfig.Unusable):

@@ -13,12 +13,10 @@ from __future__ import annotations
 import os
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
-from typing import Any, Final, TypeVar
-
-import trio
+from typing import Any, Final
 
 from ...remote import launch as steps
 from ...remote.errors import RemoteFailure
@@ -26,10 +24,9 @@ from ...remote.here import Here
 from ...remote.ssh import Connection
 from ..bootstrap.config import rendered
 from .contract import Instance, LaunchFailed, LaunchUnknown, Machine, Resolved, Unreachable, Unsupported
+from .threads import Threads
 
-T = TypeVar("T")
-_AT_ONCE: Final = 8
-_threads: Final = trio.CapacityLimiter(_AT_ONCE)
+_threads: Final = Threads()
 GRACE_S: Final = 10
 """What jobs of a daemon that is killed get to end."""
 _ID: Final = re.compile(r"[0-9a-f]{24}")
@@ -71,17 +68,17 @@ class Installer(ABC):
             hint = f"`lakeshore providers update {self._provider.name} --kwarg {odd}=…`"
             raise Unsupported(f"capacity.{odd}: where daemons go is the provider's to say", hint=hint)
         options = self._options(machine)
-        return await _in_thread(lambda: self._installed(machine, options))
+        return await _threads.run(self._provider.ns, lambda: self._installed(machine, options))
 
     async def instances(self) -> list[Instance]:
         """The daemons that lie there, of whichever server."""
-        return await _in_thread(self._listed)
+        return await _threads.run(self._provider.ns, self._listed)
 
     async def terminate(self, instance_id: str) -> None:
         """Stop it, and remove its files."""
         if not _ID.fullmatch(instance_id):
             raise Unsupported(f"{instance_id!r} is no daemon that was launched", hint="it is called as its worker is")
-        await _in_thread(lambda: self._removed(instance_id))
+        await _threads.run(self._provider.ns, lambda: self._removed(instance_id))
 
     async def console(self, instance_id: str, *, latest: bool = True) -> str:
         """No host keeps one."""
@@ -193,8 +190,3 @@ def _told(kind: type[LaunchFailed]) -> Iterator[None]:
         yield
     except RemoteFailure as error:
         raise kind(str(error), hint=error.hint) from error
-
-
-async def _in_thread(step: Callable[[], T]) -> T:
-    """Each of the steps has a time limit, so who goes down need not wait for one."""
-    return await trio.to_thread.run_sync(step, limiter=_threads, abandon_on_cancel=True)

@@ -16,17 +16,16 @@ import json
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
 
-import trio
-
 from ...clouds.instances import kubectl, of_kube
 from ...clouds.pods import IMAGE
-from ...clouds.tools import ToolError, ToolSlow, json_of, said_by
+from ...clouds.tools import ToolError, ToolSlow, json_said, map_of, rows_of, said_by
 from ..auth import is_loopback_name
 from ..http import HttpError
 from . import own_access
@@ -43,14 +42,28 @@ from .contract import (
     tags_of,
 )
 from .kubeconfig import Unusable, harmless
+from .threads import Threads
 
 T = TypeVar("T")
 _LIMIT_S: Final = 60.0
-_threads: Final = trio.CapacityLimiter(8)
+_threads: Final = Threads()
 _ID: Final = re.compile(r"lakeshore-[0-9a-f]{24}")
+_NO_POD: Final = {"KUBERNETES_SERVICE_HOST": "", "KUBERNETES_SERVICE_PORT": ""}
+"""kubectl that is led nowhere takes the service account of the pod that it runs in; here it is in none."""
 _CAPACITY: Final = {"cpu": "cpu", "memory": "memory", "gpu": "nvidia.com/gpu"}
 _WHERE: Final = ("kubeconfig", "context", "namespace")
 _PREFIX: Final = "lakeshore.dreamlake.ai"
+
+
+@dataclass(frozen=True, slots=True)
+class _Kubectl:
+    """kubectl as a provider has it asked. ToolError."""
+
+    words: Sequence[str]
+    environ: Mapping[str, str]
+
+    def said(self, *words: str, stdin: str | None = None) -> str:
+        return said_by([*self.words, *words], limit_s=_LIMIT_S, stdin=stdin, environ=self.environ)
 
 
 class KubeLauncher:
@@ -71,17 +84,14 @@ class KubeLauncher:
                 hint="set LAKESHORE_PUBLIC_URL on the server to an address that the cluster reaches",
             )
         made = pod_of(machine, self._provider.kwargs)
-        await self._in_thread(lambda words: _create(words, made))
+        await self._in_thread(lambda kube: _create(kube, made))
         return str(made["metadata"]["name"])
 
     async def instances(self) -> list[Instance]:
         """Its pods that are ours."""
         words = ("get", "pods", "-l", WORKER_TAG, "-o", "json")
-        told = await self._in_thread(lambda kube: json_of([*kube, *words], limit_s=_LIMIT_S))
-        labels = {
-            str(row["metadata"].get("name")): row["metadata"].get("labels") or {}
-            for row in (told or {}).get("items", [])
-        }
+        told = await self._in_thread(lambda kube: json_said("kubectl", kube.said(*words) or "null"))
+        workers = _workers(told)
         return [
             Instance(
                 id=one.id,
@@ -90,10 +100,10 @@ class KubeLauncher:
                 type=one.type,
                 address=one.address,
                 since=one.since,
-                worker=labels[one.id][WORKER_TAG],
+                worker=workers[one.id],
             )
             for one in of_kube(told)
-            if WORKER_TAG in labels[one.id]
+            if one.id in workers
         ]
 
     async def terminate(self, instance_id: str) -> None:
@@ -102,8 +112,9 @@ class KubeLauncher:
             raise Unsupported(
                 f"{instance_id!r} is no pod that was launched", hint="those are called lakeshore-<worker>"
             )
-        words = ("delete", "pod", instance_id, "--ignore-not-found", "--wait=false")
-        await self._in_thread(lambda kube: said_by([*kube, *words], limit_s=_LIMIT_S))
+        await self._in_thread(
+            lambda kube: kube.said("delete", "pod", instance_id, "--ignore-not-found", "--wait=false")
+        )
 
     async def console(self, instance_id: str, *, latest: bool = True) -> str:
         """A pod has none."""
@@ -112,28 +123,25 @@ class KubeLauncher:
             hint=f"`kubectl logs {instance_id}` and `kubectl describe pod {instance_id}` say what became of it",
         )
 
-    async def _in_thread(self, step: Callable[[list[str]], T]) -> T:
+    async def _in_thread(self, step: Callable[[_Kubectl], T]) -> T:
         def run() -> T:
             try:
-                with _kubectl(self._provider) as words:
-                    return step(words)
+                with _kubectl(self._provider) as kube:
+                    return step(kube)
             except ToolError as error:
                 raise Unreachable(str(error), hint=error.hint) from error
+            except Unusable as error:
+                why = f"the kubeconfig of provider {self._provider.name!r} {error}"
+                raise HttpError(422, why, field="provider") from error
 
-        return await trio.to_thread.run_sync(run, limiter=_threads, abandon_on_cancel=True)
+        return await _threads.run(self._provider.ns, run)
 
 
 def make(provider: Resolved, means: Means) -> KubeLauncher:
-    """The launcher of a provider. HttpError 403 for this account's own configuration where that is not allowed, 422 for
-    one that cannot be used, 501 without kubectl.
+    """The launcher of a provider, whose methods raise HttpError 422 for a kubeconfig that cannot be used. HttpError 403
+    for this account's own where that is not allowed, 501 without kubectl.
     """
-    given = provider.kwargs.get("kubeconfig")
-    if is_inline(given):
-        try:
-            harmless(str(given))
-        except Unusable as error:
-            raise HttpError(422, f"the kubeconfig of provider {provider.name!r} {error}", field="provider") from error
-    else:
+    if not is_inline(provider.kwargs.get("kubeconfig")):
         own_access.need(
             "kube",
             f"provider {provider.name!r} brings no kubeconfig, so the server's own account's would be used",
@@ -195,10 +203,21 @@ def _amount(name: str, value: Any) -> str:
     return text
 
 
-def _create(words: list[str], pod: dict[str, Any]) -> None:
+def _workers(told: Any) -> dict[str, str]:
+    """Of kubectl's pods those that are ours: which worker each is, by its name."""
+    found: dict[str, str] = {}
+    for row in rows_of(map_of(told).get("items")):
+        named = map_of(row.get("metadata"))
+        worker = map_of(named.get("labels")).get(WORKER_TAG)
+        if isinstance(worker, str):
+            found[str(named.get("name"))] = worker
+    return found
+
+
+def _create(kube: _Kubectl, pod: dict[str, Any]) -> None:
     """Make it, unless an earlier try has."""
     try:
-        said_by([*words, "create", "-f", "-"], limit_s=_LIMIT_S, stdin=json.dumps(pod))
+        kube.said("create", "-f", "-", stdin=json.dumps(pod))
     except ToolSlow as error:
         raise LaunchUnknown(str(error), hint=error.hint) from error
     except ToolError as error:
@@ -208,13 +227,13 @@ def _create(words: list[str], pod: dict[str, Any]) -> None:
 
 
 @contextmanager
-def _kubectl(provider: Resolved) -> Iterator[list[str]]:
-    """kubectl's words for a provider, while the block lasts."""
-    given = provider.kwargs.get("kubeconfig")
+def _kubectl(provider: Resolved) -> Iterator[_Kubectl]:
+    """kubectl for a provider, while the block lasts. Unusable."""
+    given, context = provider.kwargs.get("kubeconfig"), provider.kwargs.get("context")
     if not is_inline(given):
-        yield kubectl(provider.kwargs)
+        yield _Kubectl(kubectl(provider.kwargs), {})
         return
     with tempfile.NamedTemporaryFile("w", prefix="lakeshore-kube-", encoding="utf-8") as file:  # 0600
-        file.write(harmless(str(given)))
+        file.write(harmless(str(given), context))
         file.flush()
-        yield kubectl({**provider.kwargs, "kubeconfig": str(Path(file.name))})
+        yield _Kubectl(kubectl({**provider.kwargs, "kubeconfig": str(Path(file.name))}), _NO_POD)
