@@ -6,8 +6,8 @@
     a daemon that left as it should     (`keep_alive_s`, nothing to do): its machine is ended `IDLE_S` after
     anything else                       the worker's `hostStatus` is what the provider says
 
-Rules: nothing is ended that no row names. A provider is asked only while it has machines that live; one that cannot be
-reached changes nothing, and is said once.
+Rules: nothing is ended that no row names. A provider is asked only while it has machines that live, and by one look at
+a time; one that cannot be reached changes nothing, and is said once. Where no machine lives, nothing wakes.
 Reference: get-started/architecture, "Worker"; S-177, S-303.
 """
 
@@ -26,6 +26,7 @@ from ..plane.contract import PlaneError
 from ..wire.states import HOST, STALE_AFTER_S
 from .http import HttpError
 from .launchers.contract import Instance, Launcher, LaunchFailed, Means
+from .launchers.guarded import made
 from .launchers.makers import MAKERS
 from .launchers.resolving import resolved
 from .records import MachineRow, ProviderRow, Records, WorkerRow
@@ -43,6 +44,8 @@ _PLACE: Final = ("region", "zone", "project_id", "context", "namespace", "partit
 """What of kwargs and capacity says where a machine is; it stays with the machine, whatever the provider says later."""
 
 Key = tuple[str, str]
+_Group = tuple[str, str, str]
+"""The namespace and the name of a provider, and where the machines are that it is asked for."""
 
 
 class Hosts:
@@ -61,29 +64,51 @@ class Hosts:
         self._records, self._workers, self._keyring, self._means = records, workers, keyring, means
         self._every_s, self._clock = every_s, clock
         self.under_way: set[Key] = set()
+        self._expected = trio.Event()
+        self._asking: set[_Group] = set()
+        """Those that are being looked at."""
         self._said: dict[Key, str] = {}
         """What was said of a provider that cannot be asked, by its namespace and name."""
 
+    def expect(self, keys: Iterable[Key]) -> None:
+        """The machines of these are about to be asked for."""
+        self.under_way.update(keys)
+        self._expected.set()
+
     async def run(self) -> None:
-        """Look now and then, until cancelled."""
-        while True:
-            await trio.sleep(self._every_s)
-            try:
-                await self.sweep()
-            except* PlaneError as group:  # a full disk, say: it is tried again
-                log.warning("machines could not be looked after, and will be: %s", group.exceptions[0])
+        """Look now and then, until cancelled. A look that takes long is not waited for."""
+        async with trio.open_nursery() as nursery:
+            while True:
+                if not self.under_way and not any(row.is_live for row in self._records.machines.all()):
+                    self._expected = trio.Event()
+                    await self._expected.wait()
+                await trio.sleep(self._every_s)
+                nursery.start_soon(self._tried_sweep)
+
+    async def _tried_sweep(self) -> None:
+        try:
+            await self.sweep()
+        except* PlaneError as group:  # a full disk, say: it is tried again
+            log.warning("machines could not be looked after, and will be: %s", group.exceptions[0])
 
     async def sweep(self) -> None:
-        """Ask every provider that has machines which live, once."""
-        groups: dict[tuple[str, str, str], list[MachineRow]] = {}
+        """Ask every provider that has machines which live, once; but for those that an earlier look still asks."""
+        groups: dict[_Group, list[MachineRow]] = {}
         for row in self._records.machines.all():
             if row.is_live and (row.ns, row.worker) not in self.under_way:
                 place = json.dumps(placed({}, {name: row.capacity.get(name) for name in _PLACE}))
                 groups.setdefault((row.provider_ns, row.provider, place), []).append(row)
         async with trio.open_nursery() as nursery:  # one that hangs holds up nobody else
-            for (ns, name, _place), rows in groups.items():
-                nursery.start_soon(self._look, ns, name, rows)
+            for group in groups.keys() - self._asking:
+                nursery.start_soon(self._look_once, group, groups[group])
         await self._forget_old()
+
+    async def _look_once(self, group: _Group, rows: Sequence[MachineRow]) -> None:
+        self._asking.add(group)
+        try:
+            await self._look(*group[:2], rows)
+        finally:
+            self._asking.discard(group)
 
     async def _look(self, ns: str, name: str, rows: Sequence[MachineRow]) -> None:
         try:
@@ -217,7 +242,7 @@ class Hosts:
         if make is None:
             hint = "until then, use `lakeshore daemon install <ssh-host>` on the machine"
             raise HttpError(501, f"not built yet: launching daemons through {row.launcher}", hint=hint)
-        return make(resolved(self._records, self._keyring, row, capacity), self._means)
+        return made(make, resolved(self._records, self._keyring, row, capacity), self._means)
 
     def _provider_of(self, machine: MachineRow) -> ProviderRow:
         """Also one that was removed since: what it made is still its."""

@@ -13,13 +13,15 @@ import json
 import logging
 import secrets
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 import trio
 
+from ..plane.contract import PlaneError
 from .auth import Caller
 from .bootstrap import script
 from .bootstrap.program import Programs
@@ -243,7 +245,7 @@ class Launching:
                 OrderRow(ns=ns, worker=machine.worker, id=self._records.new_id(), kind=SETUP, body=dict(body), at=now)
                 for body in scripts
             ]
-        self.hosts.under_way.update((row.ns, row.worker) for row in rows)
+        self.hosts.expect((row.ns, row.worker) for row in rows)
         try:
             await self._records.launch(workers, rows, orders, actor=actor)
         except BaseException:
@@ -280,12 +282,21 @@ class Launching:
             log.warning("launch of %s (%s): %s", machine.worker, machine.label, note)
         except (LaunchFailed, HttpError) as error:
             log.warning("launch of %s (%s) was refused: %s", machine.worker, machine.label, error)
-            with trio.CancelScope(shield=True):
-                await self.hosts.never_came(machine.ns, machine.worker)
+            await self._noted(machine, partial(self.hosts.never_came, machine.ns, machine.worker))
             return Launched(worker=machine.worker, label=machine.label, instance_id=None, error=error)
-        with trio.CancelScope(shield=True):  # what is known of a machine that costs money is written down
-            await self.hosts.made(machine.ns, machine.worker, instance)
+        trouble = await self._noted(machine, partial(self.hosts.made, machine.ns, machine.worker, instance))
+        note = note or trouble
         return Launched(worker=machine.worker, label=machine.label, instance_id=instance, note=note)
+
+    async def _noted(self, machine: Machine, write: Callable[[], Awaitable[None]]) -> str | None:
+        """Write down what is known of a machine that costs money; why that could not be. The others go on."""
+        try:
+            with trio.CancelScope(shield=True):
+                await write()
+        except PlaneError as error:  # a full disk, say: the sweep finds out what is not written
+            log.warning("what came of the launch of %s could not be written down: %s", machine.worker, error)
+            return f"{error}; what became of its machine is found out by itself"
+        return None
 
     def _is_wanted(self, machine: Machine) -> bool:
         row = self._records.machines.get(machine.ns, machine.worker)
