@@ -33,6 +33,8 @@ OWN: Final = ""
 GRACE_S: Final = 24 * 3600.0
 """A file that was written since is never taken for garbage."""
 _WRITE_AT_ONCE: Final = 2 * 1024 * 1024
+_PIECES_AT_ONCE: Final = 1024
+"""Whoever sends a body byte by byte keeps no more of them waiting."""
 log = logging.getLogger(__name__)
 
 
@@ -90,12 +92,13 @@ class CodeArchives:
         try:
             await trio.to_thread.run_sync(make_directories, home)
             with contextlib.closing(_Writing(partial)) as file:
-                pending: list[bytes] = []
+                pending, held = [], 0
                 async for chunk in chunks:
                     pending.append(chunk)
-                    if sum(map(len, pending)) >= _WRITE_AT_ONCE:
-                        await trio.to_thread.run_sync(file.write, pending)
-                        pending = []
+                    held += len(chunk)
+                    if held >= _WRITE_AT_ONCE or len(pending) == _PIECES_AT_ONCE:
+                        await trio.to_thread.run_sync(file.write, [b"".join(pending)])
+                        pending, held = [], 0
                 await trio.to_thread.run_sync(file.write, pending)
                 found = file.digest.hexdigest()
                 if file.size == 0:
@@ -134,7 +137,7 @@ class CodeArchives:
 
     def bytes(self) -> int:
         """What they take. Blocks."""
-        return sum(path.stat().st_size for path in self._files())
+        return sum(size for _used, size, _path in self._found())
 
     async def sweep(self, _now: float) -> int:
         """Delete the files that no row names any more: of namespaces that are gone, and of a server that was killed."""
@@ -172,12 +175,18 @@ class CodeArchives:
     def _drop_orphans(self, named: set[Path], before: float) -> None:
         with files_lock(self._state) as mine:
             for path in self._files() if mine else ():
-                if path not in named and path.stat().st_mtime < before:
+                if path not in named and path.stat().st_mtime < before:  # who removes one has the lock, too
                     path.unlink(missing_ok=True)
 
     def _unused(self, before: float) -> list[tuple[Path, int]]:
-        found = sorted((path.stat().st_mtime, path.stat().st_size, path) for path in self._files())
-        return [(path, size) for used, size, path in found if used < before]
+        return [(path, size) for used, size, path in sorted(self._found()) if used < before]
+
+    def _found(self) -> Iterator[tuple[float, int, Path]]:
+        """When it was used, its bytes, and where it is; one that is removed meanwhile is none."""
+        for path in self._files():
+            with contextlib.suppress(FileNotFoundError):
+                status = path.stat()
+                yield status.st_mtime, status.st_size, path
 
     def _files(self) -> Iterator[Path]:
         return (path for path in self._root.glob("*/*") if not path.name.startswith("."))

@@ -32,6 +32,8 @@ PATH: Final = "/v1/admin/nymph-releases"
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
 _VERSION: Final = re.compile(rb'^__version__ = "([0-9][0-9A-Za-z.+-]{0,63})"', re.MULTILINE)
 _WRITE_AT_ONCE: Final = 2 * 1024 * 1024
+_PIECES_AT_ONCE: Final = 1024
+"""Whoever sends a body byte by byte keeps no more of them waiting."""
 _SOURCE_BYTES: Final = 64 * 1024
 
 
@@ -83,7 +85,7 @@ class Releases:
         """Keep an upload; the release, and whether its content is new. HttpError 413, 422, 507."""
         self._parts += 1
         partial = self._root / f".{os.getpid()}.{self._parts}.upload"
-        digest, size = hashlib.sha256(), 0
+        digest, size, held = hashlib.sha256(), 0, 0
         pending: list[bytes] = []
         try:
             await trio.to_thread.run_sync(make_directories, self._root)
@@ -91,9 +93,10 @@ class Releases:
                 async for chunk in chunks:
                     pending.append(chunk)
                     size += len(chunk)
-                    if sum(map(len, pending)) >= _WRITE_AT_ONCE:
-                        await trio.to_thread.run_sync(file.write, pending, digest)
-                        pending = []
+                    held += len(chunk)
+                    if held >= _WRITE_AT_ONCE or len(pending) == _PIECES_AT_ONCE:
+                        await trio.to_thread.run_sync(file.write, [b"".join(pending)], digest)
+                        pending, held = [], 0
                 await trio.to_thread.run_sync(file.write, pending, digest)
                 found = digest.hexdigest()
                 if size == 0:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import time
@@ -192,3 +193,16 @@ def test_an_archive_of_a_namespace_that_is_gone_is_nobodys(secured_server: Serve
     assert secured_server.call("DELETE", f"/v1/admin/namespaces/{space.ns}").status in (200, 202)
     assert secured_server.call("POST", "/v1/admin/namespaces", {"name": space.ns}).status == 201
     assert fetched(space, key, ADMIN).status == 404
+
+
+def test_an_archive_that_comes_byte_by_byte_costs_no_more_than_its_bytes(server: Served) -> None:
+    """Whoever may submit may send so: 60,000 pieces of which each is counted with all before it are a minute."""
+    space, data = Space(server), os.urandom(60_000)
+    at = f"/v1/namespaces/{space.ns}/code-archives?remote=r&commit={COMMIT}"
+    headers = {"Content-Type": "application/octet-stream", "Transfer-Encoding": "chunked"}
+    pieces = b"".join(b"1\r\n%c\r\n" % byte for byte in data)
+    with contextlib.closing(server.connection(timeout=20)) as connection:
+        connection.request("POST", at, pieces + b"0\r\n\r\n", headers)
+        assert connection.getresponse().status == 200
+    (row,) = space("GET", "code-repos").body["codeRepos"]
+    assert fetched(space, row["archiveKey"]).raw == data
