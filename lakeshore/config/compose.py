@@ -303,10 +303,23 @@ def _elasticity(tree: Tree, node: yaml.Node, key: str) -> dict[str, Any]:
     made: dict[str, Any] = {"kind": "fixed"}
     for name, value in tree.items(node, key):
         if name in _PARTS["elasticity"] and not is_null(value):
-            made[name] = readers.get(name, Tree.plain)(tree, value, f"{key}.{name}")
+            made[name] = readers.get(name, _json)(tree, value, f"{key}.{name}")
     if "min" in made and "max" in made and made["min"] > made["max"]:
         tree.refuse(node, f"{key}.min", f"is above max ({made['min']} > {made['max']})")
     return made
+
+
+def _json(tree: Tree, node: yaml.Node, key: str) -> Any:
+    """A value as it travels, and as the server's rows have it: the keys of its mappings are texts."""
+    try:
+        return json.loads(json.dumps(tree.plain(node, key), allow_nan=False))
+    except (TypeError, ValueError):  # a date, bytes, a number that is none
+        quoted = f'; write "{node.value}"' if isinstance(node, yaml.ScalarNode) else ""
+        tree.refuse(node, key, f"must be text, a number, true, false, a list or a mapping{quoted}")
+
+
+def _json_table(tree: Tree, node: yaml.Node, key: str) -> dict[str, Any]:
+    return {name: _json(tree, value, f"{key}.{name}") for name, value in tree.items(node, key)}
 
 
 def _template(tree: Tree, node: yaml.Node, key: str) -> dict[str, str]:
@@ -335,9 +348,9 @@ _QUEUE: Final[dict[str, tuple[str, Reader]]] = {
     "description": ("description", _text),
     "elasticity": ("elasticity", _elasticity),
     "daemon_template": ("daemonTemplate", _template),
-    "admission": ("admission", Tree.table),  # these the server looks at: it knows more of them
-    "kind_params": ("kindParams", Tree.table),
-    "run_config": ("runConfig", Tree.table),
+    "admission": ("admission", _json_table),  # these the server looks at: it knows more of them
+    "kind_params": ("kindParams", _json_table),
+    "run_config": ("runConfig", _json_table),
     "provider": ("providerRef", _slug),
 }
 _PARTS: Final = {

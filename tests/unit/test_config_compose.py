@@ -15,6 +15,7 @@ from lakeshore.config.errors import ConfigError
 
 SPEC = Path(__file__).resolve().parents[3] / "shared" / "spec"
 HEAD = "version: 1\nproject: p\nprovider: x\n"
+ONE = "daemons: {a: {queues: [q], count: 1}}\n"
 CONCEPT, TUTORIAL = "get-started/compose.md", "get-started/tutorials/compose.md"
 HAPPY, REFERENCE = "admin/happy-paths/12-compose-cluster.md", "api/configuration.md"
 
@@ -309,3 +310,16 @@ def test_a_declared_queue_whose_groups_have_one_python_runs_its_jobs_with_it(tmp
         *("python3.12", "python3.12", "python3", "python3.9"),
         "/opt/py",
     ]
+
+
+@pytest.mark.parametrize("said", ["2026-01-01", "!!binary aGk=", ".nan", "{a: [!!timestamp 2026-01-01]}"])
+@pytest.mark.parametrize("table", ["admission", "kind_params", "run_config", "elasticity"])
+def test_what_the_server_cannot_be_told_is_the_files_fault(tmp_path: Path, table: str, said: str) -> None:
+    key = "pool" if table == "elasticity" else "x"
+    with pytest.raises(ConfigError, match=rf"line \d+: queues\.q\.{table}\.{key} — must be text"):
+        loaded(tmp_path, f"{HEAD}queues: {{q: {{{table}: {{{key}: {said}}}}}}}\n{ONE}")
+
+
+def test_what_a_queue_is_told_compares_as_its_row_has_it(tmp_path: Path) -> None:
+    found = loaded(tmp_path, f"{HEAD}queues: {{q: {{run_config: {{env: {{1: a}}, p: !!pairs [a: 1]}}}}}}\n{ONE}")
+    assert found.queues[0].settings["runConfig"] == {"env": {"1": "a"}, "p": [["a", 1]]}
