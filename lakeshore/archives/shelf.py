@@ -41,8 +41,11 @@ _COMPILED: Final = "__pycache__"
 
 
 def shelf_directory(environ: Any = os.environ) -> Path:
-    """`$LAKESHORE_HOME/code`."""
-    return Path(environ.get("LAKESHORE_HOME") or "~/.lakeshore").expanduser() / "code"
+    """`$LAKESHORE_HOME/code`. ArchiveError for who has no home."""
+    try:
+        return Path(environ.get("LAKESHORE_HOME") or "~/.lakeshore").expanduser() / "code"
+    except RuntimeError as error:
+        raise ArchiveError(f"there is no place for code: {error}; set LAKESHORE_HOME to a directory") from error
 
 
 @value
@@ -72,7 +75,7 @@ class Shelf:
 
     def __init__(self, root: Path) -> None:
         self._root = root
-        self._sound: set[str] = set()
+        self._sound: set[Path] = set()
 
     def find(self, stamp: Stamp) -> Shelved | None:
         """The commit of a stamp, held, if it is here and whole."""
@@ -86,10 +89,10 @@ class Shelf:
             self._check_owner()
             fcntl.flock(lock, fcntl.LOCK_SH)
             went = os.fstat(lock).st_ino != os.stat(directory / _WHOLE).st_ino
-            if went or not (directory.name in self._sound or _is_whole(found)):
+            if went or not (directory in self._sound or _is_whole(found)):
                 found.close()
                 return None
-            self._sound.add(directory.name)
+            self._sound.add(directory)
             os.utime(directory / _WHOLE)
         except OSError:
             found.close()
@@ -123,7 +126,12 @@ class Shelf:
             try:
                 os.rename(part, place)
             except OSError:  # somebody else has brought the same; or what is there is not whole
-                if self.find(stamp) is None:
+                there = self.find(stamp)
+                if there is not None:
+                    if keep and not there.archive.exists():  # who brought it wanted its files alone
+                        os.replace(archive, there.archive)
+                    there.close()
+                else:
                     _remove(place)
                     place.parent.mkdir(mode=0o700, exist_ok=True)
                     os.rename(part, place)

@@ -40,19 +40,25 @@ log = logging.getLogger("nymph.code")
 
 
 class Code:
-    """Over one daemon's line to its server. LAKESHORE_CODE=off: nothing is fetched."""
+    """Over one daemon's line to its server. LAKESHORE_CODE=off: nothing is fetched; the jobs are told of it, and of
+    `first`, for whoever calls says something of their environment, too.
+    """
 
     def __init__(self, transport: Transport, environ: Mapping[str, str]) -> None:
         self._transport = transport
-        self._off = environ.get("LAKESHORE_CODE", "").strip().lower() == "off"
-        self._shelf = Shelf(shelf_directory(environ))
+        said = environ.get("LAKESHORE_CODE", "").strip().lower()
+        self._rule = said if said in ("off", "first") else ""
+        self._environ = environ
+        self._shelf: Shelf | None = None
         self._turns: dict[str, trio.Lock] = {}
         self._failed: dict[str, tuple[float, str]] = {}
 
     async def of(self, args: bytes | Path) -> JobCode | None:
         """For the call with this Envelope; None when it carries no stamp."""
-        if self._off or (isinstance(args, bytes) and MARK not in args):
+        if isinstance(args, bytes) and MARK not in args:
             return None
+        if self._rule == "off":
+            return JobCode(rule=self._rule)
         try:
             stamp = await trio.to_thread.run_sync(_stamp_in, args)
             if stamp is None:
@@ -60,35 +66,30 @@ class Code:
             found = await self._had(stamp)
         except (ArchiveError, OSError) as error:
             log.warning("the code of a call cannot be had: %s", error)
-            return JobCode(error=str(error))
-        return JobCode(tree=found.tree, archive=found.archive)
+            return JobCode(error=str(error), rule=self._rule)
+        return JobCode(tree=found.tree, archive=found.archive, rule=self._rule)
 
     async def _had(self, stamp: Stamp) -> Shelved:
-        found = await self._find(stamp)
+        shelf = self._shelf = self._shelf or Shelf(shelf_directory(self._environ))
+        found = await _find(shelf, stamp)
         if found is not None:
             return found
         turn = self._turns.setdefault(stamp.sha256, trio.Lock())
         try:
             async with turn:
-                return await self._find(stamp) or await self._fetched(stamp)
+                return await _find(shelf, stamp) or await self._fetched(shelf, stamp)
         finally:
             if turn.statistics().tasks_waiting == 0:
                 self._turns.pop(stamp.sha256, None)
 
-    async def _find(self, stamp: Stamp) -> Shelved | None:
-        found = await trio.to_thread.run_sync(self._shelf.find, stamp)
-        if found is not None:
-            found.close()  # it was used now: that keeps it for longer than the job takes to begin
-        return found
-
-    async def _fetched(self, stamp: Stamp) -> Shelved:
+    async def _fetched(self, shelf: Shelf, stamp: Stamp) -> Shelved:
         until, why = self._failed.get(stamp.sha256, (0.0, ""))
         if trio.current_time() < until:
             raise ArchiveError(why)
-        file = await trio.to_thread.run_sync(self._shelf.new_file)
+        file = await trio.to_thread.run_sync(shelf.new_file)
         try:
             await self._download(stamp, file)
-            found = await trio.to_thread.run_sync(lambda: self._shelf.put(stamp, file, keep=True))
+            found = await trio.to_thread.run_sync(lambda: shelf.put(stamp, file, keep=True))
         except ArchiveError as error:
             if len(self._failed) >= _MOST_FAILED:
                 self._failed.clear()
@@ -96,7 +97,7 @@ class Code:
             raise
         finally:
             with trio.CancelScope(shield=True):
-                await trio.to_thread.run_sync(self._shelf.drop, file)
+                await trio.to_thread.run_sync(shelf.drop, file)
         found.close()
         log.info("fetched the code of commit %s", stamp.commit[:12])
         return found
@@ -135,6 +136,15 @@ class Code:
                     digest.update(piece)
                     into.write(piece)
         return digest.hexdigest()
+
+
+async def _find(shelf: Shelf, stamp: Stamp) -> Shelved | None:
+    """With its archive: a worker of this account leaves its files alone on the same shelf."""
+    found = await trio.to_thread.run_sync(shelf.find, stamp)
+    if found is None:
+        return None
+    found.close()  # it was used now: that keeps it for longer than the job takes to begin
+    return found if found.archive.exists() else None
 
 
 def _stamp_in(args: bytes | Path) -> Stamp | None:

@@ -71,3 +71,27 @@ def test_a_job_whose_archive_is_gone_says_so_and_one_that_does_without_runs(
     assert "cannot import module 'work'" in said and "lakeshore code push" in said
     here = {"env": {"PYTHONPATH": str(tree.top)}}
     assert produce(server.url, tree.top, stamp.format(stamp=told, queue=daemon.queue, config=here))[0] == "6"
+
+
+@pytest.mark.parametrize("rule", ["off", "first"])
+def test_what_a_daemon_says_of_archives_holds_for_its_jobs_whatever_calls_say(
+    server: Served, tree: Tree, tmp_path: Path, rule: str
+) -> None:
+    here = tmp_path / "checkout"
+    here.mkdir()
+    (here / "work.py").write_text(WORK)
+    (here / "helper.py").write_text("FACTOR = 1000\n")
+    env = {"LAKESHORE_URL": server.url, "LAKESHORE_CODE": "off" if rule == "first" else "first"}
+    with d.daemon(server.url, tmp_path / "host", LAKESHORE_CODE=rule) as daemon:
+        daemon.start().polls()
+        with_own = {"env": {**env, "PYTHONPATH": str(here)}}
+        assert asked(daemon, server, tree, "scaled", 2, **with_own) == (6 if rule == "first" else 2000)
+        program = f"""
+        import work
+        try:
+            print(work.scaled.remote(1, _queue={daemon.queue!r}, _run_config={{"env": {env!r}}}))
+        except Exception as error:
+            print(error)
+        """
+        said = produce(server.url, tree.top, program)[0]
+        assert said == "3" if rule == "first" else "cannot import module 'work'" in said

@@ -49,11 +49,14 @@ _STRIPPED = ("LAKESHORE_", "LAKESHORED_", "DREAMLAKE_", "PYTHON", "SECRETS_KEY")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobCode:
-    """What a job is told of the commit that its call was made in: where it is on this host, or why it is not."""
+    """What a job is told of the commit that its call was made in: where it is on this host, or why it is not; and the
+    daemon's own LAKESHORE_CODE.
+    """
 
     tree: Path | None = None
     archive: Path | None = None
     error: str | None = None
+    rule: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,10 +88,11 @@ class Run:
         if code is None:
             return self, None
         archive = code.archive if beside else None
+        told = {"LAKESHORE_CODE": code.rule} if code.rule else {}
         if code.error is not None:
-            told = {"DREAMLAKE_CODE_ERROR": code.error}
-        else:
-            told = {"DREAMLAKE_CODE": str(code.tree if archive is None else workdir / CODE)}
+            told["DREAMLAKE_CODE_ERROR"] = code.error
+        elif code.tree is not None:
+            told["DREAMLAKE_CODE"] = str(code.tree if archive is None else workdir / CODE)
         return replace(self, env={**self.env, **told}), archive
 
 
