@@ -72,7 +72,7 @@ def read_stamp(cfg: Any) -> Stamp:
     commit, key, remote = cfg.get("commit"), cfg.get("archiveKey"), cfg.get("remote")
     if not isinstance(commit, str) or not _COMMIT.fullmatch(commit):
         raise _wrong("names no commit")
-    if not isinstance(key, str) or not 0 < len(key) <= 1024:
+    if not isinstance(key, str) or not 0 < len(key) <= 1024 or not {".", ".."}.isdisjoint(key.split("/")):
         raise _wrong("names no archive")
     storage, size, sha256 = cfg.get("storageName"), cfg.get("size"), cfg.get("sha256")
     if storage is not None and not isinstance(storage, str):

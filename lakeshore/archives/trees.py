@@ -7,12 +7,12 @@ user and password are not told to anybody. No git, no tree and a tree of somebod
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import tempfile
 from pathlib import Path
 from typing import Final
-from urllib.parse import urlsplit
 
 from ..wire.values import value
 from .errors import ArchiveError, NoTree
@@ -20,8 +20,15 @@ from .errors import ArchiveError, NoTree
 GIT_S: Final = 60.0
 """How long one question to git may take."""
 _COMPILED: Final = "__pycache__"
-_OTHERS: Final = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_OBJECT_DIRECTORY", "GIT_NAMESPACE")
-"""What a hook's environment says of another tree."""
+_PORT: Final = re.compile(r":[0-9]*$")
+_QUERY: Final = re.compile(r"[?#]")
+_OTHERS: Final = (
+    *("GIT_DIR", "GIT_COMMON_DIR", "GIT_WORK_TREE", "GIT_IMPLICIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX"),
+    *("GIT_OBJECT_DIRECTORY", "GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_NAMESPACE", "GIT_SHALLOW_FILE"),
+    *("GIT_GRAFT_FILE", "GIT_REPLACE_REF_BASE", "GIT_CONFIG", "GIT_ATTR_SOURCE"),
+    *("GIT_LITERAL_PATHSPECS", "GIT_GLOB_PATHSPECS", "GIT_NOGLOB_PATHSPECS", "GIT_ICASE_PATHSPECS"),
+)
+"""What a hook's environment says of another tree, and how paths are to be read."""
 
 
 @value
@@ -109,11 +116,20 @@ def note_of_snapshot(tree: Tree, commit: str | None = None) -> str | None:
 
 
 def without_login(remote: str) -> str:
-    """A remote's address without its user and password."""
-    parts = urlsplit(remote)
-    if not parts.scheme or "@" not in parts.netloc or parts.scheme == "ssh":
+    """A remote's address without its user and password, and what follows a `?` or `#`. A user alone stays where it is
+    part of the address: `git@host:path`, `ssh://git@host/path`.
+    """
+    scheme, slashes, rest = remote.partition("://")
+    if not slashes or scheme.endswith("file"):
         return remote
-    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+    host, slash, path = rest.partition("/")
+    if "@" not in host and ":" in host and "@" in path and not _PORT.search(host):  # a password with a slash
+        path = path.rpartition("@")[2]
+        host, slash, path = path.partition("/")
+    login, at, place = host.rpartition("@")
+    if at and scheme.rpartition("::")[2].endswith("ssh"):
+        place = f"{login.partition(':')[0]}@{place}"
+    return scheme + slashes + _QUERY.split(f"{place}{slash}{path}", maxsplit=1)[0]
 
 
 def git_command(directory: Path, *words: str) -> list[str]:

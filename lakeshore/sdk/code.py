@@ -74,9 +74,11 @@ class CodeChannel:
         self._client = client
         self._sender = _Sender(client)
         self._lock = threading.Lock()
-        self._trees: dict[Path, tuple[float, Tree]] = {}
+        self._trees: dict[Path, tuple[float, Tree | ArchiveError]] = {}
         self._sent: dict[tuple[Path, str], Stamp] = {}
         self._not_before = 0.0
+        self._late: dict[str, float] = {}
+        """Modules whose commit was not sent in time: until then git is not asked again, either."""
 
     def stamp_of(self, module: str) -> Mapping[str, Any] | None:
         """The stamp for the calls of a function of this module; None when it does not travel. OutOfTime when that may
@@ -84,6 +86,8 @@ class CodeChannel:
         """
         if os.environ.get(VARIABLE, "").strip().lower() == OFF:
             return None
+        if time.monotonic() < self._late.get(module, 0.0):
+            raise OutOfTime(None, sent=False)
         file = _file_of(module)
         if file is None:
             return None
@@ -93,12 +97,13 @@ class CodeChannel:
             except NoTree as error:
                 log.debug("the code of %s does not travel: %s", module, error)
             except OutOfTime:
+                self._late[module] = self._not_before
                 raise
             except ArchiveError as error:
                 warned.later(f"the code of {module} does not travel with its calls: {error}")
             except DispatchError as error:
                 if not isinstance(error, http_wire.Refusal) or http_wire.is_passing(error):
-                    self._not_before = time.monotonic() + AGAIN_S
+                    self._not_before = self._late[module] = time.monotonic() + AGAIN_S
                     raise OutOfTime(None, sent=True) from error
                 if not http_wire.has_no_route(error):  # else it is an older server
                     warned.later(f"the code of {module} does not travel with its calls: {error}")
@@ -139,10 +144,16 @@ class CodeChannel:
         return _with_roots(sent, _roots(root, tree)).as_cfg()
 
     def _tree(self, directory: Path) -> Tree:
-        known = self._trees.get(directory)
-        if known is None or time.monotonic() - known[0] > _FRESH_S:
-            known = self._trees[directory] = time.monotonic(), tree_at(directory)
-        return known[1]
+        until, found = self._trees.get(directory, (0.0, None))
+        if found is None or time.monotonic() > until:
+            try:
+                found, keep_s = tree_at(directory), _FRESH_S
+            except ArchiveError as error:  # a git that hangs is waited for once, not for each function
+                found, keep_s = error, AGAIN_S
+            self._trees[directory] = time.monotonic() + keep_s, found
+        if isinstance(found, ArchiveError):
+            raise found
+        return found
 
 
 class _Sender:

@@ -86,7 +86,7 @@ class Mount:
             self._prepare(data, fresh)
         except AnotherCommit:
             raise
-        except (WorkerError, ArchiveError, DispatchError) as error:
+        except Exception as error:  # noqa: BLE001  (stamps, names and archives are anybody's: it is the call that ends)
             passing = isinstance(error.__cause__, DispatchError) and is_passing(error.__cause__)
             return Ending(outcome="failed", error=failures.describe(error), retry=passing)
         return None
@@ -259,17 +259,17 @@ def static_hash(source: str, qualname: str) -> str | None:
     if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
         return None
     first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
-    lines = source.splitlines(keepends=True)[first - 1 :]
+    lines = [line + "\n" for line in source.split("\n")][first - 1 :]  # as linecache has them: no other sign ends one
     text = textwrap.dedent("".join(inspect.getblock(lines)))
     return "sha256:" + sha256(text.encode()).hexdigest()[:16]
 
 
 def got_from(plane: Any) -> Callable[[Stamp], Path]:
     """`Mount.get` for a plane that keeps archives (`fetch_code`): they are unpacked once on this machine."""
-    shelf = Shelf(shelf_directory())
     held: list[Any] = []
 
     def get(stamp: Stamp) -> Path:
+        shelf = Shelf(shelf_directory())
         found = shelf.find(stamp)
         if found is None:
             file = shelf.new_file()

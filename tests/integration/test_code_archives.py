@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -249,3 +250,84 @@ def test_an_archive_that_is_not_what_was_stamped_is_run_by_nobody(space: Space, 
             assert "cannot import module 'work'" in said and says in said
         assert asked(space, tree, "scaled(2)") == 6
     assert [path.name for path in (tmp_path / "home" / "code").iterdir()] == [tree.head]
+
+
+HOSTILE = """
+import gzip, hashlib, io, json, tarfile, time, urllib.request
+from lakeshore.sdk.default_plane import default_dispatch
+from lakeshore.sdk.ids import new_id
+from lakeshore.wire import Envelope
+plane = default_dispatch()
+at = f"{plane.base_url}/v1/namespaces/{plane.namespace}/code-archives?remote=r&commit="
+made = io.BytesIO()
+with tarfile.open(fileobj=made, mode="w") as tar:
+    tar.addfile(tarfile.TarInfo("a.py"))
+usual = made.getvalue()
+long = tarfile.TarInfo("x")
+long.type, long.size = b"L", 512
+endless = (long.tobuf() + b"a" * 511 + b"\\0") * 900 + usual
+
+def ask(number, tar=usual, stamp={}, fn={}):
+    commit, headers = f"{number:040x}", {"Content-Type": "application/octet-stream", "Accept": "application/json"}
+    sent = urllib.request.Request(at + commit, gzip.compress(tar), headers, method="POST")
+    row = json.load(urllib.request.urlopen(sent))
+    cfg = {"commit": commit, "archiveKey": row["archiveKey"], "storageName": None, "roots": [""], **stamp}
+    fn = {"kind": "ref", "module": "nowhere", "qualname": "f", "src_hash": "sha256:00", **fn}
+    id = new_id()
+    plane.submit("work", Envelope.build(id=id, fn=fn, cfg={"code": cfg}).to_bytes(), id=id)
+    try:
+        return plane.result(id, timeout=60)
+    except Exception as error:
+        return type(error).__name__
+
+print(json.dumps([
+    ask(1, tar=endless),
+    ask(2, stamp={"roots": ["a" * 300]}),
+    ask(3, stamp={"archiveKey": "../../me"}),
+    ask(4, fn={"src_hash": ["x"]}),
+    ask(5, fn={"module": ["x"]}),
+    ask(6, fn={"module": "a\\0b"}),
+    ask(7, fn={"module": ".".join("m" * 5000)}),
+    ask(8, fn={"module": ""}),
+]))
+"""
+
+
+def test_a_call_that_nobody_can_prepare_is_its_own_end_and_not_the_workers(
+    space: Space, tree: Tree, tmp_path: Path
+) -> None:
+    """Who may submit writes the Envelope and the archive: neither may end a worker, or come back to the queue."""
+    with Worker(space.server.url, tmp_path / "empty", ns=space.ns, LAKESHORE_HOME=str(tmp_path / "home")) as worker:
+        ended = json.loads(produce(space.server.url, tree.top, HOSTILE, ns=space.ns)[0])
+        assert ended == ["InvocationFailed"] * 8
+        assert asked(space, tree, "scaled(2)") == 6
+        assert worker.process.poll() is None
+    assert "Traceback" not in worker.said()
+
+
+def test_a_git_that_hangs_and_a_server_without_room_are_asked_once_and_not_for_each_call(
+    space: Space, tree: Tree, tmp_path: Path
+) -> None:
+    """Two functions of two modules; and calls that cannot have a stamp for a minute."""
+    tree.commit({"other.py": WORK})
+    asked, program = tmp_path / "asked", "import work, other\n"
+    (tmp_path / "bin").mkdir()
+    git = tmp_path / "bin" / "git"
+    git.write_text(f"#!/bin/sh\necho x >> {asked}\n{{does}}\n".replace("{does}", "exec sleep 600"))
+    git.chmod(0o755)
+    env = {"PATH": f"{git.parent}:{os.environ['PATH']}", "ns": space.ns}
+    program += "from lakeshore.archives import trees\ntrees.GIT_S = 0.5\n"
+    program += "print(len({m.scaled.submit(n) for m in (work, other) for n in (1, 2)}))"
+    assert produce(space.server.url, tree.top, program, **env)[0] == "4"
+    assert asked.read_text() == "x\n"
+    program = """
+    import sys, work
+    from lakeshore.sdk import code
+    from lakeshore.sdk.errors import DispatchError
+    def refuse(*_): raise DispatchError("no room")
+    code._Sender.sent = refuse
+    work.scaled.submit(1)
+    code.tree_at = code.is_tracked = sys.exit
+    print(len({work.scaled.submit(n) for n in range(9)}))
+    """
+    assert produce(space.server.url, tree.top, program, ns=space.ns)[0] == "9"

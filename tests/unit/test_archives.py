@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import gzip
+import importlib
 import io
 import json
 import os
+import sys
 import tarfile
 import time
 from collections.abc import Callable
@@ -17,8 +19,10 @@ import pytest
 from lakeshore.archives.errors import ArchiveError
 from lakeshore.archives.shelf import UNUSED_S, Shelf
 from lakeshore.archives.stamp import Stamp, key_of, read_stamp
+from lakeshore.archives.trees import without_login
 from lakeshore.archives.unpacking import unpack
 from lakeshore.sdk.code_mount import static_hash
+from lakeshore.sdk.transport import source_hash
 
 COMMIT, SHA256 = "a" * 40, "b" * 64
 STAMP = Stamp(remote="r", commit=COMMIT, key=key_of(COMMIT, SHA256), sha256=SHA256)
@@ -162,6 +166,68 @@ def test_a_small_archive_of_much_and_a_damaged_one_end_in_a_sentence(
     assert written <= 16 << 20
 
 
+def raw(name: str, data: bytes = b"", *, size: int | None = None, kind: bytes = b"0", link: str = "") -> bytes:
+    """A member as no tar writes it: with any size in its header."""
+    info, _ = member(name, data, type=kind, linkname=link)
+    header = bytearray(info.tobuf(tarfile.USTAR_FORMAT))
+    if size is not None:
+        header[124:136] = (256**12 + size).to_bytes(12 + 1, "big")[1:]
+        header[148:156] = b" " * 8
+        header[148:156] = b"%06o\0 " % sum(header)
+    return bytes(header) + data + bytes(-len(data) % 512)
+
+
+def said(**fields: str | bytes) -> bytes:
+    """What is said of the next member beside its header."""
+    lines = b""
+    for key, text in fields.items():
+        rest = f" {key.replace('_', '.')}=".encode() + (text if isinstance(text, bytes) else text.encode()) + b"\n"
+        size = next(n for n in range(len(rest) + 8) if n == len(rest) + len(str(n)))
+        lines += b"%d" % size + rest
+    return raw("said", lines, kind=b"x")
+
+
+@pytest.mark.parametrize(
+    "tar",
+    [
+        raw("a", size=-1),
+        raw("a", size=-511) + raw("b", b"abc"),
+        raw("a", size=-(1 << 40)),
+        said(size="-5") + raw("a"),
+        said(comment="x") * 900 + raw("a"),
+        raw("x", b"abc", kind=b"L") * 900 + raw("a"),
+        said(path="a/" * 1900 + "b") + raw("a"),
+        said(path="a/" * 9000 + "b") + raw("a"),
+        said(path=b"a\0b") + raw("a"),
+        said(linkpath=b"a\0b") + raw("a", kind=b"2", link="x"),
+        said(GNU_sparse_map="1,x", GNU_sparse_size="5") + raw("a"),
+        said(GNU_sparse_size="x") + raw("a"),
+        said(GNU_sparse_major="1", GNU_sparse_minor="0", GNU_sparse_realsize="-7") + raw("a", b"0\n"),
+        said(GNU_sparse_major="1", GNU_sparse_minor="0", GNU_sparse_realsize="7") + raw("a", b"q\n"),
+        raw("d/e/up", kind=b"2", link="../..") + raw("out", kind=b"2", link="d/e/up/../outside"),
+        raw("a", kind=b"7") + raw("b", kind=b"Z"),
+    ],
+)
+def test_what_no_tar_writes_is_refused_in_a_sentence_and_by_nothing_else(tmp_path: Path, tar: bytes) -> None:
+    (tmp_path / "a.tar.gz").write_bytes(gzip.compress(tar + bytes(1024)))
+    with pytest.raises(ArchiveError):
+        unpack(tmp_path / "a.tar.gz", into(tmp_path))
+
+
+def test_directories_and_headers_count_too(tmp_path: Path) -> None:
+    """A small archive that names few files makes no million directories, and is not read for an hour."""
+    for name, tar in (
+        ("directories", b"".join(said(path=f"{n}/" + "a/" * 50 + "b") + raw("a") for n in range(10))),
+        ("headers", (said(comment="x" * 1_000_000) + raw("a/", kind=b"5")) * 300),
+    ):
+        (tmp_path / "a.tar.gz").write_bytes(gzip.compress(tar + bytes(1024), 1))
+        place = tmp_path / name
+        place.mkdir()
+        with pytest.raises(ArchiveError, match="files" if name == "directories" else name):
+            unpack(tmp_path / "a.tar.gz", place, most_files=400, most_bytes=1 << 20)
+        assert sum(1 for _ in place.rglob("*")) <= 400
+
+
 # -- the shelf
 
 
@@ -245,6 +311,48 @@ def test_code_is_run_from_no_directory_that_others_can_write_to(tmp_path: Path) 
             use()
 
 
+@pytest.mark.parametrize("first", [False, True], ids=["files first", "archive first"])
+def test_who_wants_the_archive_itself_has_it_whoever_was_first(tmp_path: Path, first: bool) -> None:
+    """A worker and a daemon of one account have one shelf."""
+    place = shelved(Shelf(tmp_path / "code"), keep=first)
+    assert shelved(Shelf(tmp_path / "code"), keep=not first) == place
+    assert (place / "archive.tar.gz").exists()
+
+
+def test_a_shelf_is_not_held_by_who_came_second(tmp_path: Path) -> None:
+    shelf = Shelf(tmp_path / "code")
+    shelved(shelf)
+    shelved(shelf)
+    shelf.prune(time.time() + UNUSED_S + 60)
+    assert list((tmp_path / "code").iterdir()) == []
+
+
+# -- the tree
+
+
+@pytest.mark.parametrize(
+    ("remote", "told"),
+    [
+        ("https://u:p@h.example/x", "https://h.example/x"),
+        ("https://token@h.example:8443/x", "https://h.example:8443/x"),
+        ("https://u:p/w@h.example/x", "https://h.example/x"),
+        ("https://u:p#w@h.example/x", "https://h.example/x"),
+        ("https://u:p?w@h.example/x", "https://h.example/x"),
+        ("https://h.example/x?access_token=secret#f", "https://h.example/x"),
+        ("helper::https://u:p@h.example/x", "helper::https://h.example/x"),
+        ("ssh://git:p@h.example/x", "ssh://git@h.example/x"),
+        ("ssh://git@h.example/x", "ssh://git@h.example/x"),
+        ("git@h.example:x", "git@h.example:x"),
+        ("https://h.example:8443/a@b", "https://h.example:8443/a@b"),
+        ("https://[bad/x", "https://[bad/x"),
+        ("file:///a@b/c", "file:///a@b/c"),
+        ("/a@b/c", "/a@b/c"),
+    ],
+)
+def test_a_remotes_password_is_told_to_nobody(remote: str, told: str) -> None:
+    assert without_login(remote) == told
+
+
 # -- the stamp
 
 
@@ -263,6 +371,7 @@ def test_a_stamp_travels_with_its_four_documented_keys() -> None:
         {"commit": "../.."},
         {"commit": None},
         {"archiveKey": ""},
+        {"archiveKey": "../../../v1/me"},
         {"sha256": "../../x"},
         {"size": -1},
         {"size": 1 << 40},
@@ -310,8 +419,6 @@ def last():
 def test_a_source_is_hashed_as_if_it_had_been_imported(tmp_path: Path, qualname: str) -> None:
     from importlib.util import module_from_spec, spec_from_file_location
 
-    from lakeshore.sdk.transport import source_hash
-
     path = tmp_path / "made_up.py"
     path.write_text(SOURCE)
     spec = spec_from_file_location("made_up", path)
@@ -323,6 +430,25 @@ def test_a_source_is_hashed_as_if_it_had_been_imported(tmp_path: Path, qualname:
         found = getattr(found, part)
     found = getattr(found, "__wrapped__", found)
     assert static_hash(SOURCE, qualname) == source_hash(found) is not None
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "def f(x):\n    return x",
+        "\f\nY = 1\n\f\ndef f(x):\n    return x\n",
+        "S = 'a\u2028b'\ndef f(x):\n    return x\n",
+        "S = 'a\x85b\x1cc'\n\n\ndef f(x):\n    return 'a\x0bb'\n",
+        "def f(x):\r\n    return x\r\n",
+    ],
+)
+def test_lines_end_where_python_ends_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str) -> None:
+    name = f"lines_{abs(hash(source))}"
+    (tmp_path / f"{name}.py").write_bytes(source.encode())
+    monkeypatch.syspath_prepend(tmp_path)
+    found = importlib.import_module(name).f
+    del sys.modules[name]
+    assert static_hash((tmp_path / f"{name}.py").read_text("utf-8"), "f") == source_hash(found) is not None
 
 
 @pytest.mark.parametrize("qualname", ["nowhere", "Box", "Box.no"])
