@@ -57,6 +57,7 @@ WORDS = {
             "<org>",
             "<daemon>",
             "<command>…",
+            "<commit>",
         ),
         "x",
     ),
@@ -66,6 +67,7 @@ WORDS = {
 }
 MORE = {
     "daemon kill": ["x"],
+    "daemon launch": ["--provider", "x"],
     "daemon setup": ["--script", __file__],
     "daemon hibernate": ["--until", "+1h"],
     "daemon update": ["x", "--version", "1"],
