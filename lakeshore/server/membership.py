@@ -59,7 +59,7 @@ class Membership:
             most = None if row is None else capabilities_in(row.info).get("max_invocations")
             slots += most if type(most) is int and most > 0 else 1
             busy += self.busy(id_)
-        return min(1.0, busy / slots) if slots else 0.0
+        return 0.0 if not slots else 1.0 if busy >= slots else busy / slots
 
     def busy(self, id_: str) -> int:
         """How much a worker does: what it holds, or what it says if that is more."""

@@ -91,9 +91,11 @@ def _is_plain_row(value: Any) -> bool:
 
 
 def plain(value: Any) -> Any:
-    """A value of JSON's own types."""
-    if value is None or isinstance(value, str | bool | int):
+    """A value of JSON's own types, with null for a number that not every reader of it has."""
+    if value is None or isinstance(value, str | bool):
         return value
+    if isinstance(value, int):
+        return value if -(2**63) <= value < 2**64 else None
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, bytes | bytearray | memoryview):

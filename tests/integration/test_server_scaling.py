@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from daemons import until
 from elastic import Fleet, Peer, Silent, settings
-from served import ADMIN, Served, running
+from served import ADMIN, JSON, Served, running
 from worker_peer import Daemon
 
 
@@ -316,3 +316,16 @@ def test_a_server_that_dies_in_the_midst_of_a_launch_counts_it_when_it_is_back(t
             assert fleet.stats("q")["last_launch_error"] is None
             assert fleet.decisions("q", noops=True)[-1]["before"]["in_flight"] == 1
             assert fleet.actions("q") == []
+
+
+@pytest.mark.parametrize("number", [10**400, -(10**400), 2**64, 2**63 - 1])
+@pytest.mark.parametrize("name", ["cost_weight", "current_invocations", "max_invocations", "other"])
+def test_no_number_that_a_daemon_tells_ends_the_server(fleet: Fleet, name: str, number: int) -> None:
+    fleet.queue("numbers", "fully_elastic", min=1)
+    peer = fleet.peer("numbers").serve()
+    asked = {"worker_id": peer.id, "timeout_s": 0, "capacity": 1, "updated_capabilities": {name: number}}
+    told = fleet.server.post("/v1/daemon/poll", asked, encoding=JSON, X_LS_Namespace=fleet.ns)
+    assert told.status in (200, 422), told.body
+    fleet.patch("numbers", elasticity={"kind": "fully_elastic"})
+    fleet.looks()
+    assert fleet.server.call("GET", f"/v1/namespaces/{fleet.ns}/workers").status == 200

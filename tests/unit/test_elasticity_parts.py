@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from lakeshore.plane.queues import QueueRow
 from lakeshore.server.elasticity.backoff import FIRST_S, MOST_S, Backoff
-from lakeshore.server.elasticity.culling import cost_of, in_order
+from lakeshore.server.elasticity.culling import OTHER, cost_of, in_order
 from lakeshore.server.elasticity.folding import FRESHEN_S, Folding
 from lakeshore.server.elasticity.settings import Settings, settings_from
 from lakeshore.server.elasticity.tracker import TTL_S, LaunchTracker
@@ -308,3 +308,8 @@ def test_it_covers_every_namespace_unless_some_are_named() -> None:
 def test_a_setting_that_is_none_is_named(environ: dict[str, str]) -> None:
     with pytest.raises(ValueError, match=list(environ)[-1]):
         settings_from(environ)
+
+
+@pytest.mark.parametrize("said", [10**400, -(10**400), 2.0**1023, float("inf"), float("nan"), True, "1", None, [1]])
+def test_a_weight_that_cannot_be_compared_is_none(said: Any) -> None:
+    assert cost_of(worker("a", capabilities={"cost_weight": said}), [queue("q", {"cost_weight": said})]) == OTHER

@@ -108,10 +108,13 @@ class Controller:
         """Look at everything once; what is begun goes on in `nursery`."""
         looked_at: set[Key] = set()
         for ns in [row.name for row in self._records.namespaces() if self.settings.covers(row.name)]:
-            view = self._view(ns)
-            if any(unit.is_elastic for unit in view.units):
-                looked_at |= {unit.key for unit in view.units}
-                await self._look(view, nursery)
+            try:
+                view = self._view(ns)
+                if any(unit.is_elastic for unit in view.units):
+                    looked_at |= {unit.key for unit in view.units}
+                    await self._look(view, nursery)
+            except Exception:  # of what its users and daemons say: the others' queues, and the server, go on
+                log.exception("the queues of %s could not be looked after, and will be", ns)
         self._forget_all_but(looked_at)
         self.last_tick_at = self._clock()
 

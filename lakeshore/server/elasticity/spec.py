@@ -16,6 +16,8 @@ from ...wire.values import value
 KINDS: Final = ("fixed", "fully_elastic", "pool_with_threshold", "max_count")
 HIGH: Final = 0.8
 LOW: Final = 0.3
+_MOST_WEIGHT: Final = 1e18
+"""An integer may be larger than any float."""
 
 
 class BadSpec(Exception):
@@ -64,7 +66,7 @@ def pool_of(said: Mapping[str, Any] | None) -> str | None:
 
 def weight_of(said: Any) -> float | None:
     """A `cost_weight`; None where there is none that could be compared."""
-    return float(said) if type(said) in (int, float) and math.isfinite(said) else None
+    return float(said) if type(said) in (int, float) and abs(said) < _MOST_WEIGHT else None
 
 
 def _count(told: Mapping[str, Any], name: str, default: float) -> float:
@@ -80,6 +82,6 @@ def _share(told: Mapping[str, Any], name: str, default: float) -> float:
     said = told.get(name)
     if said is None:
         return default
-    if type(said) not in (int, float) or not 0 <= said < math.inf:
+    if type(said) not in (int, float) or not 0 <= said < 2**53:
         raise BadSpec(f"elasticity.{name} must be a number from 0, not {said!r:.40} — nothing is done")
     return float(said)
