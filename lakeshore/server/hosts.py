@@ -4,6 +4,7 @@
     a server that was killed meanwhile  the same
     a worker that was removed           its machine is ended, and again until the provider says that it has
     a daemon that left as it should     (`keep_alive_s`, nothing to do): its machine is ended `IDLE_S` after
+    one of those that never came        its machine is ended `BOOT_S` after it was asked for
     anything else                       the worker's `hostStatus` is what the provider says
 
 Rules: nothing is ended that no row names. A provider is asked only while it has machines that live, and by one look at
@@ -39,6 +40,8 @@ EVERY_S: Final = 60.0
 GRACE_S: Final = 600.0
 """A provider may take so long to list what it made."""
 IDLE_S: Final = 300.0
+BOOT_S: Final = 1800.0
+"""So long a machine may take until its daemon says hello: a bootstrap script may install much."""
 _REMEMBER_S: Final = 30 * 86_400.0
 _PLACE: Final = ("region", "zone", "project_id", "context", "namespace", "partition", "host", "ip", "cluster")
 """What of kwargs and capacity says where a machine is; it stays with the machine, whatever the provider says later."""
@@ -222,14 +225,15 @@ class Hosts:
             await self._records.workers.change(row, host_status=status)
 
     def _is_done(self, machine: MachineRow) -> bool:
-        """Whether its daemon left because there was nothing to do, and did not come back."""
+        """Whether its daemon left because there was nothing to do, and did not come back; or never came."""
         if machine.keep_alive_s < 0:
             return False
         row: WorkerRow | None = self._records.workers.get(machine.ns, machine.worker)
         if row is None or row.state != "gone":
             return False
         seen = self._records.workers.seen_at(row)
-        return seen is not None and self._clock() - seen > IDLE_S
+        now = self._clock()
+        return now - machine.created_at > BOOT_S if seen is None else now - seen > IDLE_S
 
     def launcher_of(self, machine: MachineRow) -> tuple[ProviderRow, Launcher]:
         """Its provider, and what asks it. LaunchFailed, HttpError."""

@@ -19,8 +19,9 @@ from lakeshore.plane.queues import QueueRow
 from lakeshore.server.dispatcher import Dispatcher
 from lakeshore.server.elasticity.policy import Signals
 from lakeshore.server.elasticity.tracker import LaunchTracker
-from lakeshore.server.elasticity.view import AWAY_S, BOOT_S, View
+from lakeshore.server.elasticity.view import AWAY_S, View
 from lakeshore.server.execs import Execs, Output, Store
+from lakeshore.server.hosts import BOOT_S
 from lakeshore.server.records import MachineRow, Records, WorkerRow
 
 T0 = 1_000_000.0

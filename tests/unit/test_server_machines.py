@@ -15,7 +15,7 @@ import trio
 import trio.testing
 from machine_world import NS, SPEC, Cloud, World, opened
 
-from lakeshore.server.hosts import EVERY_S, GRACE_S, IDLE_S
+from lakeshore.server.hosts import BOOT_S, EVERY_S, GRACE_S, IDLE_S
 from lakeshore.server.http import HttpError
 from lakeshore.server.launchers.contract import (
     LaunchFailed,
@@ -255,6 +255,24 @@ def test_a_provider_that_was_removed_or_moved_elsewhere_still_ends_what_it_made(
         assert len(cloud.live()) == 1
         assert await world.launching.end(NS, made.worker)
         assert (cloud.live(), cloud.kwargs["region"]) == ([], "eu-1")
+
+    play(act)
+
+
+@pytest.mark.parametrize("keep_alive_s", [-1, 0, 1800])
+def test_a_machine_whose_daemon_never_came_ends_if_it_was_to_end(
+    play: Callable[..., None], cloud: Cloud, keep_alive_s: int
+) -> None:
+    async def act(world: World) -> None:
+        await world.launching.launch(NS, replace(SPEC, keep_alive_s=keep_alive_s))
+        cloud.become("running")
+        await world.workers.sweep(trio.current_time())
+        await world.workers.sweep(trio.current_time() + world.workers.gone_after_s + 1)
+        assert world.row.state == "gone"
+        await world.after(BOOT_S - 1)
+        assert len(cloud.live()) == 1
+        await world.after(2)
+        assert len(cloud.live()) == (1 if keep_alive_s < 0 else 0)
 
     play(act)
 

@@ -22,6 +22,7 @@ from ...plane.rows import claimable
 from ...wire.messages import DEFAULT_QUEUE
 from ..dispatcher import Dispatcher
 from ..execs import Execs
+from ..hosts import BOOT_S
 from ..membership import Membership
 from ..pollers import serves
 from ..records import Records, WorkerRow
@@ -32,7 +33,6 @@ from .wanted import is_ours
 
 _COMING: Final = frozenset({"pending", "joining", "setting_up"})
 _LEAVING: Final = frozenset({"draining", "hibernating"})
-BOOT_S: Final = 1800.0
 AWAY_S: Final = 300.0
 
 
