@@ -21,6 +21,7 @@ from lakeshore.server.google import Google
 from lakeshore.server.http import HttpError
 from lakeshore.server.launchers import kube, kubeconfig, slurm, ssh
 from lakeshore.server.launchers.contract import Launcher, LaunchFailed, Machine, Means, Program, Resolved, Unsupported
+from lakeshore.server.launchers.resolving import check_capacity
 
 KEY = "-----BEGIN OPENSSH PRIVATE KEY-----\nx\n-----END OPENSSH PRIVATE KEY-----\n"
 WORKER = "0123456789abcdef01234567"
@@ -105,15 +106,31 @@ def test_an_id_that_names_no_launch_of_ours_ends_nothing(id_: str) -> None:
             trio.run(launcher.terminate, id_)
 
 
-def test_a_capacity_says_nothing_of_where_a_daemon_goes() -> None:
-    launchers: list[tuple[Launcher, str]] = [
-        (ssh.make(resolved("SSH", ip="h", ssh_key=KEY), MEANS), "ip"),
-        (slurm.make(resolved("SLURM", ip="h", ssh_key=KEY), MEANS), "proxy_jump"),
-        (kube.KubeLauncher(resolved("Kube")), "context"),
-    ]
-    for launcher, name in launchers:
-        with pytest.raises(Unsupported, match=f"capacity.{name}"):
-            trio.run(launcher.launch, machine(capacity={name: "x"}))
+@pytest.mark.parametrize(
+    ("launcher", "names"),
+    [
+        ("SSH", "ip host port username user proxy_jump ssh_key pem identity_file"),
+        ("SLURM", "ip host port username user proxy_jump ssh_key pem identity_file"),
+        ("Kube", "kubeconfig context namespace"),
+        ("EC2", "aws_credentials"),
+        ("GCE", "service_account_json"),
+    ],
+)
+def test_a_capacity_says_nothing_of_where_a_daemon_goes_and_brings_no_keys(launcher: str, names: str) -> None:
+    for name in names.split():
+        with pytest.raises(HttpError, match=f"capacity.{name}") as failed:
+            check_capacity(launcher, {name: "planted"})
+        assert failed.value.status == 422 and "planted" not in str(failed.value)
+
+
+@pytest.mark.parametrize(
+    "capacity",
+    [{"key_name": "\ud800"}, {"\udfff": 1}, {"a": float("nan")}, {"a": {"$secret": "x"}}, {"a": "x" * 20_000}],
+)
+def test_a_capacity_that_cannot_be_written_down_is_refused_before_anything_is(capacity: dict[str, Any]) -> None:
+    with pytest.raises(HttpError) as failed:
+        check_capacity("EC2", capacity)
+    assert failed.value.status in (413, 422)
 
 
 # --- SLURM

@@ -32,7 +32,6 @@ GRACE_S: Final = 10
 _ID: Final = re.compile(r"[0-9a-f]{24}")
 _BY_DOCKER: Final = ("docker", "gvisor")
 """Runners whose daemon must reach docker's socket."""
-WHERE: Final = ("ip", "host", "port", "username", "user", "proxy_jump", "ssh_key", "pem", "identity_file")
 _UNFINISHED: Final = "unfinished"
 _STATES: Final = {
     "running": "running",
@@ -63,10 +62,6 @@ class Installer(ABC):
 
     async def launch(self, machine: Machine) -> str | None:
         """Install it; the worker's id."""
-        odd = next((name for name in WHERE if name in machine.capacity), None)
-        if odd is not None:
-            hint = f"`lakeshore providers update {self._provider.name} --kwarg {odd}=…`"
-            raise Unsupported(f"capacity.{odd}: where daemons go is the provider's to say", hint=hint)
         options = self._options(machine)
         return await _threads.run(self._provider.ns, lambda: self._installed(machine, options))
 

@@ -26,13 +26,15 @@ Check = Callable[[Any, str], None]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
     """One kind of provider. `dispatch`: what it is unless a provider says otherwise. `secrets`: the kind of secret that
-    a key needs. `launches`: it makes machines, which can be listed and ended.
+    a key needs. `launches`: it makes machines, which can be listed and ended. `where`: keys that lead there, which are
+    no launch's to say.
     """
 
     dispatch: str
     keys: Mapping[str, Check]
     secrets: Mapping[str, str]
     launches: bool
+    where: tuple[str, ...] = ()
 
 
 def _text(value: Any, field: str) -> None:
@@ -95,12 +97,14 @@ LAUNCHERS: Final = {
         keys=_OVER_SSH,
         secrets=_OVER_SSH_SECRETS,
         launches=False,
+        where=tuple(_OVER_SSH),
     ),
     "SLURM": Kind(
         dispatch="direct",
         keys={**_OVER_SSH, **dict.fromkeys(("partition", "account", "qos"), _word)},
         secrets=_OVER_SSH_SECRETS,
         launches=False,
+        where=tuple(_OVER_SSH),
     ),
     "EC2": Kind(
         dispatch="daemon",
@@ -130,6 +134,7 @@ LAUNCHERS: Final = {
         keys={"context": _text, "namespace": _word, "image": _word, "kubeconfig": _text},
         secrets={},
         launches=True,
+        where=("kubeconfig", "context", "namespace"),
     ),
 }
 """By its name, as it is written in requests."""

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from ..http import HttpError
+from ..primitives import Wrong, size_as_json
 from ..records import ProviderRow, Records
 from ..references import MARKER, replaced
 from ..rekeying import about
@@ -33,13 +34,21 @@ def providers_of_org(records: Records, ns: str) -> Iterator[ProviderRow]:
 
 def check_capacity(launcher: str, capacity: Mapping[str, Any]) -> None:
     """Refuse what a launch may not say of its machine. HttpError 413, 422."""
-    if len(json.dumps(capacity)) > _LARGEST:
+    try:
+        size = size_as_json(capacity)
+    except Wrong as error:
+        raise bad_field("capacity", str(error)) from error
+    if size > _LARGEST:
         raise bad_field("capacity", f"must have at most {_LARGEST // 1024} KiB as JSON", status=413)
     if MARKER in json.dumps(capacity):
         raise bad_field("capacity", "refers to no secret: that is the provider's", hint="`lakeshore providers update`")
     for name in LAUNCHERS[launcher].secrets:
         if name in capacity:
             raise bad_field(f"capacity.{name}", "credentials are the provider's", hint="`lakeshore providers update`")
+    for name in LAUNCHERS[launcher].where:
+        if name in capacity:
+            hint = f"`lakeshore providers update <provider> --kwarg {name}=…`"
+            raise bad_field(f"capacity.{name}", "where daemons go is the provider's to say", hint=hint)
     try:
         check_kwargs(launcher, capacity)
     except HttpError as error:
