@@ -19,16 +19,16 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from lakeshore.archives.errors import ArchiveError, NoTree
 from lakeshore.archives.packing import Packed, pack
 from lakeshore.archives.stamp import USUAL_STORAGE, Stamp, key_of, sha256_of
 from lakeshore.archives.trees import Tree, is_tracked, note_of_snapshot, snapshot, tree_at
 
-from . import code_storage, http_wire, warned
+from . import code_origins, code_storage, http_wire, warned
 from .errors import DispatchError
 from .http_client import HttpClient
 from .ids import new_id
@@ -36,6 +36,7 @@ from .limits import OutOfTime
 
 __all__ = ["push_if_needed"]
 
+T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 VARIABLE: Final = "LAKESHORE_CODE"
@@ -112,6 +113,10 @@ class CodeChannel:
             return None
 
     def _stamp(self, module: str, file: Path) -> Mapping[str, Any] | None:
+        origin = code_origins.of(file)
+        if origin is not None:
+            found = self._in_time(lambda until: self._sender.find(origin.remote, origin.commit, until))
+            return None if found is None else _with_roots(found, origin.roots).as_cfg()
         tree = self._tree(file.parent)
         if not file.is_relative_to(tree.top) or not is_tracked(tree, file):
             return None
@@ -133,15 +138,19 @@ class CodeChannel:
             return None
         sent = self._sent.get((tree.top, commit))
         if sent is None:
-            if time.monotonic() < self._not_before:
-                raise OutOfTime(None, sent=False)
-            try:
-                sent = self._sender.sent(tree, commit, time.monotonic() + ASKING_S)
-            except OutOfTime:
-                self._not_before = time.monotonic() + AGAIN_S
-                raise
+            sent = self._in_time(lambda until: self._sender.sent(tree, commit, until))
             self._sent[tree.top, commit] = sent
         return _with_roots(sent, _roots(root, tree)).as_cfg()
+
+    def _in_time(self, ask: Callable[[float], T]) -> T:
+        """What `ask(until)` answers. OutOfTime at once while a server is away."""
+        if time.monotonic() < self._not_before:
+            raise OutOfTime(None, sent=False)
+        try:
+            return ask(time.monotonic() + ASKING_S)
+        except OutOfTime:
+            self._not_before = time.monotonic() + AGAIN_S
+            raise
 
     def _tree(self, directory: Path) -> Tree:
         until, found = self._trees.get(directory, (0.0, None))
@@ -167,7 +176,7 @@ class _Sender:
 
         ArchiveError, Refusal, DispatchError, OutOfTime.
         """
-        there = self._find(tree.remote, commit, until)
+        there = self.find(tree.remote, commit, until)
         if there is not None:
             return there
         with tempfile.TemporaryDirectory(prefix="lakeshore-code-") as place:
@@ -183,7 +192,8 @@ class _Sender:
                 return self._register(tree, commit, packed, key)
             return self._keep(tree, commit, packed)
 
-    def _find(self, remote: str, commit: str, until: float) -> Stamp | None:
+    def find(self, remote: str, commit: str, until: float) -> Stamp | None:
+        """The archive that the control plane knows of. ArchiveError, Refusal, DispatchError, OutOfTime."""
         path = http_wire.path("v1", "namespaces", self._client.namespace, "code-repos", remote=remote, commit=commit)
         try:
             rows = self._client.call("GET", path, None, "asking for an archive of code", until=until)["codeRepos"]

@@ -38,7 +38,7 @@ from lakeshore.wire import Envelope
 from lakeshore.wire.errors import WireError
 from lakeshore.wire.names import ANY_SOURCE
 
-from . import failures
+from . import code_origins, failures
 from .errors import DispatchError, WorkerError
 from .functions import walk
 from .http_wire import is_passing
@@ -176,6 +176,7 @@ class Mount:
         roots = [str(tree / root) for root in stamp.roots if (tree / root).is_dir()]
         sys.path.extend(root for root in roots if root not in sys.path)
         self.mounted = stamp
+        code_origins.note(tree, stamp)
         importlib.invalidate_caches()
         if state == "lacking":
             top = module.partition(".")[0]

@@ -331,3 +331,18 @@ def test_a_git_that_hangs_and_a_server_without_room_are_asked_once_and_not_for_e
     print(len({work.scaled.submit(n) for n in range(9)}))
     """
     assert produce(space.server.url, tree.top, program, ns=space.ns)[0] == "9"
+
+
+def test_what_a_body_submits_is_of_the_commit_that_the_body_is_of(space: Space, tree: Tree, tmp_path: Path) -> None:
+    """No git is where an archive is unpacked; and the producer's tree may be gone by then."""
+    body = (
+        "import dreamlake.lakeshore as dls, work\n\n@dls.udf(queue='outer')\ndef outer(x):\n    return work.scaled(x)\n"
+    )
+    tree.commit({"src/outer.py": body, "src/work.py": WORK, "src/helper.py": "FACTOR = 4\n"})
+    home = {"LAKESHORE_HOME": str(tmp_path / "home"), "ns": space.ns}
+    with (
+        Worker(space.server.url, tmp_path / "a", queue="outer", **home),
+        Worker(space.server.url, tmp_path / "b", **home),
+    ):
+        program = "import outer; print(outer.outer(5))"
+        assert produce(space.server.url, tree.top, program, path="src", ns=space.ns)[0] == "20"
