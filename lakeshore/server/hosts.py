@@ -138,14 +138,14 @@ class Hosts:
             await self.end(known)
 
     async def never_came(self, ns: str, worker: str) -> None:
-        """There is no machine: its worker and its token go, for nobody will say hello."""
+        """There is no machine: its worker, its token and its row go, for nobody will say hello."""
         row = self._records.workers.get(ns, worker)
         machine = self._records.machines.get(ns, worker)
         if row is not None:
             await self._workers.remove([row], action="worker.launch_failed", actor="<server>")
         await self._workers.revoke_token(ns, worker)
         if machine is not None:
-            await self._records.machines.change(machine, state="ended")
+            await self._records.machines.drop([machine])
 
     async def end(self, machine: MachineRow) -> str | None:
         """End one whose row says `ending`; else why it is not known to have ended, and that it is tried again."""
@@ -187,6 +187,7 @@ class Hosts:
             log.warning("launch of %s: its provider has no such machine; its worker is forgotten", row.worker)
             await self.never_came(row.ns, row.worker)
         else:
+            log.warning("the machine of %s is listed no more, and taken for ended: %s", row.worker, row.instance)
             await self._ended(row)
 
     async def _seen(self, launcher: Launcher, row: MachineRow, one: Instance) -> None:

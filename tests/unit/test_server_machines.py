@@ -124,12 +124,12 @@ def test_a_launch_that_never_came_to_be_leaves_nothing_once_the_provider_had_its
 ) -> None:
     async def act(world: World) -> None:
         cloud.answers = [LaunchUnknown("no answer")]
-        await world.launching.launch(NS, SPEC)
+        (made,) = await world.launching.launch(NS, SPEC)
         await world.after(GRACE_S - 1)
         assert len(world.rows) == len(world.tokens()) == 1
         await world.after(2)
         assert (world.rows, world.tokens()) == ([], [])
-        assert world.workers.is_removed(NS, world.machine.worker)
+        assert world.workers.is_removed(NS, made.worker) and world.records.machines.all() == []
 
     play(act)
 

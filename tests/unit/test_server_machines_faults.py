@@ -133,3 +133,16 @@ def test_nothing_wakes_where_no_machine_lives(play: Callable[..., None], cloud: 
             nursery.cancel_scope.cancel()
 
     play(act)
+
+
+def test_launches_that_are_refused_again_and_again_leave_nothing_that_grows(
+    play: Callable[..., None], cloud: Cloud
+) -> None:
+    async def act(world: World) -> None:
+        for _ in range(20):
+            cloud.answers = [LaunchFailed("no capacity")] * 5
+            with pytest.raises(HttpError):
+                await world.launching.launch(NS, replace(SPEC, count=5))
+        assert (world.rows, world.records.machines.all(), world.tokens()) == ([], [], [])
+
+    play(act)
