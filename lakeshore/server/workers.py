@@ -352,6 +352,7 @@ class Workers:
             if wall - at > _REVOKE_AFTER_S:
                 await self.revoke_token(ns, id_)
         if old := [key for key, at in removed.items() if wall - at > _REMEMBER_S]:
+            await self._records.forget_tokens(set(old))
             await self._rows.forget_removed(old)
 
     async def revoke_token(self, ns: str, id_: str) -> None:

@@ -413,3 +413,25 @@ def test_tokens_of_a_launch_that_stops_halfway_are_revoked(
         assert (cloud.launched, world.tokens(), world.rows) == ([], [], [])
 
     play(act)
+
+
+def test_the_tokens_of_workers_that_were_removed_long_ago_are_forgotten_and_no_others(
+    tmp_path: Path, cloud: Cloud
+) -> None:
+    async def main() -> None:
+        async with opened(tmp_path) as world:
+            await world.ready()
+            first, second, third = await world.launching.launch(NS, replace(SPEC, count=3))
+            for one in (first, second):
+                await world.launching.end(NS, one.worker)
+            await world.workers.sweep(trio.current_time())
+            world.wall += 3600
+            await world.workers.sweep(trio.current_time())
+            assert world.tokens() == [third.worker] and len(world.records.tokens(NS)) == 3
+            world.wall += 365 * 86_400
+            await world.workers.sweep(trio.current_time())
+            assert [token.worker for token in world.records.tokens(NS)] == [third.worker]
+        async with opened(tmp_path) as world:
+            assert [token.worker for token in world.records.tokens(NS)] == [third.worker]
+
+    trio.run(main)

@@ -127,6 +127,9 @@ ON CONFLICT DO NOTHING
 -- name: revoke_token
 UPDATE token SET revoked_at = :now WHERE id = :id AND revoked_at IS NULL
 
+-- name: drop_token
+DELETE FROM token WHERE id = :id
+
 -- name: drop_tokens_of
 DELETE FROM token WHERE ns = :ns
 

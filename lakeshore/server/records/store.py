@@ -16,7 +16,7 @@ import os
 import secrets
 import sqlite3
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Literal
@@ -309,6 +309,16 @@ class Records:
                 row = self._tokens[row.hash] = replace(row, revoked_at=now)
                 self.version += 1
             return self._fresh(row)
+
+    async def forget_tokens(self, workers: Collection[tuple[str, str]]) -> None:
+        """Drop the revoked ones that these (namespace, worker) had; the audit still names them."""
+        async with self._lock:
+            gone = [row for row in self._tokens.values() if row.revoked_at and (row.ns, row.worker) in workers]
+            if gone:
+                await self._change([(SQL.drop_token, {"id": row.id}) for row in gone])
+                for row in gone:
+                    del self._tokens[row.hash]
+                self.version += 1
 
     async def bind_token(self, token: TokenRow, worker_id: str) -> str:
         """Bind a daemon's token to a worker, unless it is bound; whose it is then."""
