@@ -419,7 +419,7 @@ def test_instances_of_each_launcher_are_asked_with_the_machines_own_tools(lk: Ru
     assert (code, "vm-1" in out) == (1, True)
     assert "my-ec2: aws ended with exit code 254: Unable to locate credentials" in err
     code, _, err = lk("providers", "instances", "host")
-    assert (code, "SSH makes no instances" in err) == (1, True)
+    assert (code, "provider host brings no key" in err) == (1, True)
     assert lk("providers", "instances")[0] == 2
     assert PLANTED not in out + err
 
