@@ -18,6 +18,7 @@ import logging
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -35,8 +36,12 @@ DEFAULT_REGION: Final = "us-east-1"
 CONNECT_S, READ_S, TRIES = 5.0, 10.0, 2
 ASK_S: Final = 25.0
 """The bound on one question, with all its requests and the names that they look up: who asks us waits for 30 s."""
+MOST_ANSWER: Final = 32 << 20
+"""Bytes of one answer, none of which is an object: an endpoint is whatever answers there."""
 _THREADS: Final = 4
 _LONGEST: Final = 200
+_PIECE: Final = 1 << 16
+_LOOK: Final = "look at the endpoint: something else may answer there"
 _FORM: Final = "aws_keypair secret must be formatted as <access_key_id>:<secret_access_key>"
 _SPELLED: Final = {
     "key_id": ("accessKeyId", "access_key_id", "AccessKeyId", "aws_access_key_id"),
@@ -127,7 +132,7 @@ class Aws:
         with self._lock, _errors(botocore):
             session = self._session = self._session or _new_session(botocore)
             try:
-                return session.create_client(
+                client = session.create_client(
                     service,
                     region_name=region or DEFAULT_REGION,
                     endpoint_url=where,
@@ -138,6 +143,8 @@ class Aws:
                 )
             except ValueError as error:  # how it calls an endpoint that is no URL
                 raise AwsError(_short(str(error)), status=422) from error
+        client.meta.events.register_last("before-send", _bounded(client, botocore))
+        return client
 
     def _from_environment(self, service: str) -> str | None:
         named = (f"AWS_ENDPOINT_URL_{service.upper()}", "AWS_ENDPOINT_URL")
@@ -200,6 +207,30 @@ def _new_session(botocore: Any) -> Any:
     session.set_config_variable("s3_disable_express_session_auth", True)  # it asks for a session to sign a URL
     logging.getLogger("botocore").setLevel(logging.WARNING)  # below it tells what it signs, and keys that it got
     return session
+
+
+def _bounded(client: Any, botocore: Any) -> Callable[..., Any]:
+    """What sends the requests of a client in botocore's place, which reads all that ever comes."""
+
+    def send(request: Any, **_: Any) -> Any:
+        request.stream_output = True
+        response = client._endpoint.http_session.send(request)
+        pieces, size, until = [], 0, time.monotonic() + ASK_S
+        try:
+            for piece in response.raw.stream(_PIECE):
+                pieces.append(piece)
+                size += len(piece)
+                if size > MOST_ANSWER or time.monotonic() > until:
+                    break
+        except Exception as error:  # urllib3's many, of a connection that broke
+            raise botocore.exceptions.HTTPClientError(error=error) from error
+        if size > MOST_ANSWER or time.monotonic() > until:
+            response.raw.close()
+            raise AwsError(f"{_short(str(client.meta.endpoint_url))} does not end its answer", hint=_LOOK)
+        response._content = b"".join(pieces)
+        return response
+
+    return send
 
 
 # --- errors, by whose fault they are
@@ -276,7 +307,7 @@ def _alien(error: Exception) -> AwsError:
     return AwsError(
         f"the endpoint does not answer as AWS does: {type(error).__name__}",
         code=type(error).__name__,
-        hint="look at the endpoint: something else may answer there",
+        hint=_LOOK,
     )
 
 

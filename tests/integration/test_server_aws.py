@@ -144,6 +144,36 @@ def test_an_endpoint_that_hangs_is_bounded_and_costs_nobody_else(hanging: str, m
     assert ended == ["other"] + ["slow"] * 8
 
 
+@pytest.mark.parametrize("length", [True, False], ids=["announced", "endless"])
+@pytest.mark.parametrize("status", [200, 500])
+def test_an_endpoint_that_sends_more_than_any_answer_has_costs_no_more_than_that(
+    monkeypatch: pytest.MonkeyPatch, status: int, length: bool
+) -> None:
+    """The server would keep all of it, for as long as it comes: also when nobody waits for it any more."""
+    monkeypatch.setattr(module, "MOST_ANSWER", 1 << 20)
+    ended = threading.Event()
+
+    def send(listener: socket.socket) -> None:
+        told = f"Content-Length: {1 << 40}\r\n" if length else ""
+        with listener.accept()[0] as line:
+            line.recv(1 << 16)
+            line.sendall(f"HTTP/1.1 {status} OK\r\nContent-Type: text/xml\r\n{told}\r\n<x>".encode())
+            try:
+                while True:
+                    line.sendall(b"A" * (1 << 16))
+            except OSError:
+                ended.set()
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=send, args=(listener,))
+        thread.start()
+        at = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        with pytest.raises(AwsError, match="does not end its answer"):
+            trio.run(Aws({}).ask, "ns", lambda: Aws({}).client("sts", KEYS, endpoint=at).get_session_token())
+        thread.join(60)
+    assert ended.is_set()
+
+
 def test_a_question_that_no_timeout_of_a_socket_ends_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "ASK_S", 0.2)
     let_go = threading.Event()
