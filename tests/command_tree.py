@@ -87,6 +87,8 @@ MORE = {
     "run": ["--queue", "q"],
 }
 """What a verb needs besides its required arguments."""
+SAYS_WHAT_IT_DOES = {"daemon launch": "launching a daemon through x …\n"}
+"""Before it asks, for it may take minutes."""
 
 
 def parsed(command: str, words: Iterable[str]) -> click.Context:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from command_tree import LEAVES, TALKS, as_typed
+from command_tree import LEAVES, SAYS_WHAT_IT_DOES, TALKS, as_typed
 from served import Served, new_id
 
 from lakeshore.cli.cells import cells
@@ -41,6 +41,7 @@ def test_a_wrong_token_is_one_sentence_and_no_data(
         monkeypatch.setenv(name, "dlk_wrong")
     code, out, err = run(*as_typed(command))
     assert (code, out) == (ExitCode.FAILED, "")
+    err = err.removeprefix(SAYS_WHAT_IT_DOES.get(command, ""))
     assert err.startswith("error: "), err
     assert "token" in err.partition("\n")[0]
     assert "dlk_wrong" not in err

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 import pytest
-from command_tree import LEAVES, TALKS, TREE, as_typed
+from command_tree import LEAVES, SAYS_WHAT_IT_DOES, TALKS, TREE, as_typed
 
 from lakeshore.cli.exits import ExitCode
 from lakeshore.cli.main import main
@@ -84,10 +84,6 @@ def test_what_would_ask_says_without_a_terminal_which_flag_answers(
 
 WAITS_FOR_IT = {"daemon follow"}
 """A server that restarts comes back: who follows asks it again, for as long as `--wait` says."""
-
-
-SAYS_WHAT_IT_DOES = {"daemon launch": "launching a daemon through x …\n"}
-"""Before it asks, for it may take minutes."""
 
 
 @pytest.mark.parametrize("command", sorted(set(TALKS) - WAITS_FOR_IT))
