@@ -265,7 +265,7 @@ def attempt(stage: Stage, row: Row, caller: Caller, asked: list[Place], *, abroa
         if status_of(answer) not in wanted:
             yield f"{who}: {status_of(answer)}, not {sorted(wanted)}: {answer.raw!r:.300}"
         told = stage.sent.setdefault(world.ns, set())
-        if answer.status < 300 and any(place.where == "body" for place in asked):
+        if answer.status < 300 and row.method != "GET" and any(place.where != "path" for place in asked):
             told.update(taken)
         if at_home:
             continue
