@@ -192,6 +192,8 @@ def is_id_of_a_submit(row: Row, place: Place) -> bool:
 
 def makes(row: Row, place: Place) -> bool:
     """Whether the name may be its caller's own afterwards."""
+    if place.where == "query":  # an archive's body is the archive
+        return row.method == "POST" and row.pattern.endswith("/code-archives")
     if place.where != "body" or (place.kind in MUST_EXIST and place.field != "name"):
         return False
     told = row.pattern.startswith(("/v1/producer/submit", "/v1/daemon/"))
@@ -265,7 +267,7 @@ def attempt(stage: Stage, row: Row, caller: Caller, asked: list[Place], *, abroa
         if status_of(answer) not in wanted:
             yield f"{who}: {status_of(answer)}, not {sorted(wanted)}: {answer.raw!r:.300}"
         told = stage.sent.setdefault(world.ns, set())
-        if answer.status < 300 and row.method != "GET" and any(place.where != "path" for place in asked):
+        if answer.status < 300 and any(place.where == "body" for place in asked):
             told.update(taken)
         if at_home:
             continue
