@@ -294,7 +294,11 @@ def _news(app: App, ns: str, asked: PollRequest) -> Callable[[], bool]:
     """Whether there are orders for this poll, or it must be told to leave."""
     if app.workers.is_removed(ns, asked.worker_id):
         return lambda: True
-    return functools.partial(app.orders.waiting, ns, asked.worker_id, _slots(asked), draining=asked.draining)
+    waiting = functools.partial(app.orders.waiting, ns, asked.worker_id, _slots(asked), draining=asked.draining)
+    if app.workers.takes_no_work(ns, asked.worker_id):
+        return waiting
+    # Its wish is from before: once it is to get no more work it is not parked, but asks again.
+    return lambda: waiting() or app.workers.takes_no_work(ns, asked.worker_id)
 
 
 async def _orders(app: App, ns: str, asked: PollRequest, runs: int) -> list[Order]:
